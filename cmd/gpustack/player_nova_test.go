@@ -3,34 +3,47 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"gpustack/host"
 	"gpustack/host/hosttest"
+	"gpustack/nova/cloud/cloudtest"
 )
 
 // configured is nova configure in a remedy.
 var configured = host.LazyRegexp(`gpustack (nova configure(?: --placement| --(?:role|alias|remove-alias|release) \S*[^\s,;])*)`)
 
+const (
+	aliasA100 = `alias = {"name": "A100", "vendor_id": "10de", "product_id": "20b5", "device_type": "type-PF"}` + "\n"
+	specA100  = `device_spec = {"vendor_id": "10de", "product_id": "20b5"}` + "\n"
+)
+
+// twoA100 returns the devices of a tree with two A100 for guests, each on a NUMA node of its own.
+func twoA100() string {
+	var links, files strings.Builder
+	for i, address := range []string{"0000:17:00.0", "0000:31:00.0"} {
+		dir := "sys/bus/pci/devices/" + address
+		fmt.Fprintf(&links, "symlink %[1]s/driver -> ../../drivers/vfio-pci\nsymlink %[1]s/iommu_group -> ../../../../kernel/iommu_groups/%[2]d\n", dir, i)
+		for name, text := range map[string]string{"class": "0x030200", "vendor": "0x10de", "device": "0x20b5", "sriov_totalvfs": "16", "sriov_numvfs": "0", "numa_node": fmt.Sprint(i)} {
+			fmt.Fprintf(&files, "-- %s/%s --\n%s\n", dir, name, text)
+		}
+	}
+	return links.String() + files.String()
+}
+
 // TestPlayedNova: each nova configure that a failure of nova check prints mends the failure, on the
 // machine that it was printed for.
 func TestPlayedNova(t *testing.T) {
-	var tree strings.Builder
-	for i, address := range []string{"0000:17:00.0", "0000:31:00.0"} {
-		dir := "sys/bus/pci/devices/" + address
-		fmt.Fprintf(&tree, "symlink %[1]s/driver -> ../../drivers/vfio-pci\nsymlink %[1]s/iommu_group -> ../../../../kernel/iommu_groups/%[2]d\n", dir, i)
-	}
-	for _, address := range []string{"0000:17:00.0", "0000:31:00.0"} {
-		fmt.Fprintf(&tree, "-- %[1]s/class --\n0x030200\n-- %[1]s/vendor --\n0x10de\n-- %[1]s/device --\n0x20b5\n-- %[1]s/sriov_totalvfs --\n16\n-- %[1]s/sriov_numvfs --\n0\n",
-			"sys/bus/pci/devices/"+address)
-	}
+	tree := twoA100()
 	const (
-		alias   = `alias = {"name": "A100", "vendor_id": "10de", "product_id": "20b5", "device_type": "type-PF"}` + "\n"
-		spec    = `device_spec = {"vendor_id": "10de", "product_id": "20b5"}` + "\n"
-		filters = "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
+		alias, spec = aliasA100, specA100
+		filters     = "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"
 	)
 	for name, test := range map[string]struct{ release, conf string }{
 		"no type":                     {"zed", strings.Replace(alias, `, "device_type": "type-PF"`, "", 1) + spec + filters},
@@ -47,7 +60,7 @@ func TestPlayedNova(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := shape{name: name, root: hosttest.Lay(t, tree.String()+"-- etc/nova/nova.conf --\n[pci]\n"+test.conf)}
+			s := shape{name: name, root: hosttest.Lay(t, tree+"-- etc/nova/nova.conf --\n[pci]\n"+test.conf)}
 			check := func() (seen, remedies []string) {
 				var document struct {
 					Findings []struct{ Status, Seen, Remedy string }
@@ -81,6 +94,95 @@ func TestPlayedNova(t *testing.T) {
 			}
 			if played == 0 {
 				t.Errorf("no remedy of %q is a command: %q", seen, remedies)
+			}
+		})
+	}
+}
+
+// ofOpenStack is a command of the OpenStack client in a remedy, and what it changes in a cloud.
+var ofOpenStack = host.LazyRegexp(`openstack (?:flavor set --property (\S+)=(\S+) gpu\b|compute service set --(enable|up) gpu1 nova-compute)`)
+
+// TestPlayedExplain: each command that nova explain prints for the first failure of a host mends it,
+// on the machine and in the cloud that it was printed for.
+func TestPlayedExplain(t *testing.T) {
+	for name, test := range map[string]struct {
+		conf   string
+		specs  map[string]string // of the flavor, besides two A100
+		change func(*cloudtest.Node)
+	}{
+		"another type":             {strings.Replace(aliasA100, "type-PF", "type-PCI", 1) + specA100, nil, nil},
+		"no type":                  {strings.Replace(aliasA100, `, "device_type": "type-PF"`, "", 1) + specA100, nil, nil},
+		"no device_spec":           {aliasA100, nil, nil},
+		"a mistyped address":       {aliasA100 + strings.Replace(specA100, "}", `, "address": "0000:18:00.0"}`, 1), nil, nil},
+		"one of two offered":       {aliasA100 + strings.Replace(specA100, "}", `, "address": "0000:17:00.0"}`, 1), nil, nil},
+		"an alias in another case": {aliasA100 + specA100, map[string]string{"pci_passthrough:alias": "a100:2"}, nil},
+		"far devices":              {aliasA100 + specA100, map[string]string{"hw:numa_nodes": "1"}, nil},
+		"a disabled host":          {aliasA100 + specA100, nil, func(n *cloudtest.Node) { n.Disabled = "new disk" }},
+		"a host forced down":       {aliasA100 + specA100, nil, func(n *cloudtest.Node) { n.Forced = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := hosttest.Lay(t, twoA100()+"-- proc/sys/kernel/hostname --\ngpu1\n-- etc/nova/nova.conf --\n[DEFAULT]\nhost = gpu1\n[pci]\n"+test.conf+
+				"[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")
+			c := cloudtest.Start(t, 95)
+			flavor := c.Add("5", "gpu", 4, 8192, 20, true, map[string]string{"pci_passthrough:alias": "A100:2"})
+			maps.Copy(flavor.Specs, test.specs)
+			node := &cloudtest.Node{Name: "gpu1", Zone: "az1", VCPU: 32, Memory: 65536, Disk: 1000}
+			if test.change != nil {
+				test.change(node)
+			}
+			c.AddHosts(&cloudtest.Hosts{Nodes: []*cloudtest.Node{node}})
+			run := func(line string) (stdout string, status int) {
+				command := trialCommand(t, c, nil, append(strings.Fields(line), "--root", root.Path("/"), "--release", "zed")...)
+				var talk strings.Builder
+				command.Stderr = &talk
+				out, err := command.Output()
+				if status = command.ProcessState.ExitCode(); status == 1 {
+					t.Errorf("gpustack %s: %v\n%s%s", line, err, out, talk.String())
+				}
+				return string(out), status
+			}
+			inventory := filepath.Join(t.TempDir(), "gpu1.json")
+			scan := exec.Command("gpustack", "host", "scan", "-o", "json", "--root", root.Path("/"))
+			text, err := scan.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, inventory, string(text))
+			first := func() (seen, remedy string) {
+				var report struct {
+					Judgements []struct {
+						Links []struct{ Link, Status, Seen, Remedy string }
+					}
+				}
+				out, _ := run("nova explain --flavor gpu -o json --conf all=/etc/nova/nova.conf --inventory " + inventory)
+				if err := json.Unmarshal([]byte(out), &report); err != nil || len(report.Judgements) != 1 {
+					t.Fatalf("%v: %s", err, out)
+				}
+				for _, l := range report.Judgements[0].Links {
+					if l.Status == "fail" {
+						return l.Seen, l.Remedy
+					}
+				}
+				return "", ""
+			}
+			seen, remedy := first()
+			if of := ofOpenStack().FindStringSubmatch(remedy); of != nil {
+				switch {
+				case of[1] != "":
+					flavor.Specs[of[1]] = of[2]
+				case of[3] == "up":
+					node.Forced = false
+				default:
+					node.Disabled = ""
+				}
+			} else if found := configured().FindStringSubmatch(remedy); found != nil {
+				run(found[1] + " --yes")
+			} else {
+				t.Fatalf("%q: the remedy is no command: %q", seen, remedy)
+			}
+			if again, other := first(); again != "" {
+				t.Errorf("%s does not mend %q: %q (%s)", remedy, seen, again, other)
 			}
 		})
 	}
