@@ -86,7 +86,7 @@ var libvirtLibrary = host.LazyRegexp(`^libvirt\.so\.0\.([0-9]+)\.([0-9]+)$`)
 // database, or for libvirt from the name of its library. A version that is not found is nil.
 func InstalledHypervisor(root host.Root) (Hypervisor, error) {
 	var h Hypervisor
-	found, err := packages(root, "libvirt-daemon", "qemu-system-x86", "qemu-system-arm")
+	found, err := host.Installed(root)
 	if err != nil {
 		return h, err
 	}

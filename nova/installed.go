@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"path"
@@ -23,8 +22,12 @@ var ErrNoRelease = host.WithHint(errors.New("cannot determine the release of Nov
 // [Newest] is returned as it is; see [Release.Known].
 func Installed(root host.Root) (Release, error) {
 	found := map[Release]string{} // with where it was found
-	if err := dpkg(root, found); err != nil {
+	packages, err := host.Installed(root)
+	if err != nil {
 		return 0, err
+	}
+	for _, name := range []string{"nova-common", "python3-nova"} {
+		note(found, packages[name], host.PackageFile)
 	}
 	for _, pattern := range []string{
 		"usr/lib/python3/dist-packages", "usr/lib/python*/site-packages", "usr/local/lib/python*/dist-packages", "usr/local/lib/python*/site-packages",
@@ -85,56 +88,6 @@ func (r Release) OrInstalledFor(root host.Root, machines []SideFiles) (known Rel
 		}
 	}
 	return r.OrInstalled(root)
-}
-
-// dpkg finds Nova's packages in the database of Debian and Ubuntu.
-func dpkg(root host.Root, found map[Release]string) error {
-	versions, err := packages(root, "nova-common", "python3-nova")
-	for _, version := range versions {
-		note(found, version, dpkgStatus)
-	}
-	return err
-}
-
-const dpkgStatus = "/var/lib/dpkg/status"
-
-// packages returns the versions of those packages that Debian's database lists as installed,
-// without their epochs (deb-version(7)). It is empty if there is no such database.
-func packages(root host.Root, names ...string) (map[string]string, error) {
-	f, err := root.Open(dpkgStatus)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read from
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	versions := map[string]string{}
-	name, installed := "", false
-	for lines.Scan() {
-		field, value, _ := strings.Cut(lines.Text(), ": ")
-		switch field {
-		case "Package":
-			name, installed = value, false
-		case "Status":
-			installed = strings.HasSuffix(value, " installed")
-		case "Version":
-			if !slices.Contains(names, name) || !installed {
-				continue
-			}
-			_, upstream, epoch := strings.Cut(value, ":")
-			if !epoch {
-				upstream = value
-			}
-			versions[name] = upstream
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", dpkgStatus, err)
-	}
-	return versions, nil
 }
 
 // expand returns the folders that match a path whose elements may be patterns.

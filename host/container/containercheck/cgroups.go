@@ -25,8 +25,8 @@ const charDir = "/dev/char"
 // systemdDirs have the library of systemd's programs, whose name has the version.
 var systemdDirs = []string{"/usr/lib/systemd", "/lib/systemd", "/usr/lib/x86_64-linux-gnu/systemd", "/usr/lib/aarch64-linux-gnu/systemd"}
 
-func readCgroups(root host.Root, versions map[string]nvidia.Version) machine.Look[Cgroups] {
-	c := Cgroups{Runc: versions["runc"]}
+func readCgroups(root host.Root, versions map[string]string) machine.Look[Cgroups] {
+	c := Cgroups{Runc: version(versions["runc"])}
 	links, err := root.ReadDir(charDir)
 	if err != nil && !host.IsAbsent(err) {
 		return machine.Saw(charDir, c, err)
@@ -86,7 +86,7 @@ func (v view) cgroups() []host.Finding {
 	case !given:
 		return checklist.NA("nothing gives containers a GPU")
 	case c.Runc != "" && c.Runc.Compare(runcDrops) >= 0 && c.Runc.Compare(runcKeeps) < 0:
-		f.File, f.Seen = packageFile, fmt.Sprintf("runc %s drops device nodes when systemd reloads, and %s has no link to a node of the driver", c.Runc, charDir)
+		f.File, f.Seen = host.PackageFile, fmt.Sprintf("runc %s drops device nodes when systemd reloads, and %s has no link to a node of the driver", c.Runc, charDir)
 		f.Remedy += ", or runc " + host.Text(runcKeeps) + " or later"
 	case c.Systemd > 0 && c.Systemd < systemdKeeps:
 		f.Seen = fmt.Sprintf("systemd %d drops device nodes when it reloads, and %s has no link to a node of the driver", c.Systemd, charDir)

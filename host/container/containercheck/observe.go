@@ -42,13 +42,13 @@ type Machine struct {
 // Observe reads what the checks judge. devices are all functions of the machine, and offered those
 // that nova-compute offers to guests.
 func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
-	versions, versionsErr := packageVersions(root)
+	versions, versionsErr := host.Installed(root)
 	m := Machine{
 		Architecture: container.Architecture(root), Devices: devices, Offered: offered, Family: host.ReadFamily(root),
 		Cgroups: readCgroups(root, versions), Docker: readDocker(root, versions),
 	}
 	if versionsErr != nil {
-		m.Docker = machine.Saw(packageFile, Docker{}, versionsErr)
+		m.Docker = machine.Saw(host.PackageFile, Docker{}, versionsErr)
 	}
 	injectors, err := container.ReadInjectors(root)
 	m.Injectors = sawFiles("/etc", injectors, err)

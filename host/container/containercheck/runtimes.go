@@ -1,10 +1,8 @@
 package containercheck
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -23,10 +21,7 @@ type Docker struct {
 	CDI       *bool          // as its configuration says, nil for the default
 }
 
-// packageFile is the list of Debian's packages.
-const packageFile = "/var/lib/dpkg/status"
-
-func readDocker(root host.Root, versions map[string]nvidia.Version) machine.Look[Docker] {
+func readDocker(root host.Root, versions map[string]string) machine.Look[Docker] {
 	var d Docker
 	conf, err := docker.ReadConf(root)
 	failed := err
@@ -37,55 +32,15 @@ func readDocker(root host.Root, versions map[string]nvidia.Version) machine.Look
 	failed = errors.Join(failed, err)
 	for _, p := range []string{"docker.io", "docker-ce"} {
 		if v := versions[p]; v != "" {
-			d.Version = v
+			d.Version = version(v)
 		}
 	}
 	return sawFiles(docker.ConfFile, d, failed)
 }
 
-// packageVersions returns the upstream versions of what starts containers that Debian's package
-// manager has installed (deb-version(7)). On a machine without it there are none. The list of
-// packages is read as a stream, and only what is used of it is recorded.
-func packageVersions(root host.Root) (map[string]nvidia.Version, error) {
-	names := []string{"docker.io", "docker-ce", "runc"}
-	f, err := root.Open(packageFile)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // only read from
-	versions := map[string]nvidia.Version{}
-	var kept strings.Builder
-	name, installed := "", false
-	lines := bufio.NewReader(f)
-	for {
-		line, err := lines.ReadString('\n')
-		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
-		switch key {
-		case "Package":
-			name, installed = value, false
-		case "Status":
-			installed = strings.HasSuffix(value, " installed")
-		case "Version":
-			if !installed || !slices.Contains(names, name) {
-				break
-			}
-			fmt.Fprintf(&kept, "Package: %s\nStatus: install ok installed\nVersion: %s\n\n", name, value)
-			if _, after, ok := strings.Cut(value, ":"); ok {
-				value = after
-			}
-			versions[name] = nvidia.Version(value[:len(value)-len(strings.TrimLeft(value, "0123456789."))])
-		}
-		if errors.Is(err, io.EOF) {
-			root.Record(packageFile, []byte(kept.String()))
-			return versions, nil
-		}
-		if err != nil {
-			return nil, host.OfFile(packageFile, err)
-		}
-	}
+// version returns the leading numbers of a package's version.
+func version(of string) nvidia.Version {
+	return nvidia.Version(of[:len(of)-len(strings.TrimLeft(of, "0123456789."))])
 }
 
 // Versions of docker, by the README of the Container Device Interface.
