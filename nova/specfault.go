@@ -134,6 +134,10 @@ func (v *value) replaces(item int) bool {
 func (s Side) StartFaults(h devspec.Hardware, r Release) (faults []devspec.Fault) {
 	s = s.Compute()
 	lines, isReported := devspec.Lines(s.Files, r.SpecNames()), r >= Zed && s.IsOn(ReportInPlacement)
+	faults = functionFaults(h, lines, isReported, r)
+	if isReported {
+		faults = append(faults, h.ReportFaults(lines)...)
+	}
 	for _, l := range lines {
 		for _, part := range s.Hypervisor.LacksLiveMigration() {
 			if part.IsOld() && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return HasLiveMigratable(s, r) }) {
@@ -147,10 +151,7 @@ func (s Side) StartFaults(h devspec.Hardware, r Release) (faults []devspec.Fault
 				Remedy: host.Textf("run %s", host.NewCommand("nova configure").Flag("role", string(Compute)).Flag("placement"))})
 		}
 	}
-	if isReported {
-		faults = append(faults, h.ReportFaults(lines)...)
-	}
-	return append(faults, functionFaults(h, lines, isReported, r)...)
+	return faults
 }
 
 // functionFaults returns the tags with which nova-compute does not start because of a function:
