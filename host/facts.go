@@ -50,9 +50,17 @@ func ReadHostname(root Root) *string {
 
 // ReadMachineID returns the id of the machine below root (machine-id(5)), or nil if it has none that can
 // be read.
-func ReadMachineID(root Root) *string {
+func ReadMachineID(root Root) *MachineID {
 	r := factReader{root: root}
-	return r.line("etc/machine-id")
+	line := r.line("etc/machine-id")
+	if line == nil {
+		return nil
+	}
+	id, err := ParseMachineID(*line)
+	if err != nil {
+		return nil
+	}
+	return &id
 }
 
 type factReader struct {

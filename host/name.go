@@ -36,3 +36,29 @@ func (n *Name) UnmarshalText(text []byte) (err error) {
 	}
 	return err
 }
+
+// ErrMachineID means that a text is not the id of a machine.
+var ErrMachineID = errors.New("is not the id of a machine, 32 hexadecimal digits in lower case")
+
+// MachineID is the id of a machine: 32 hexadecimal digits in lower case (machine-id(5)).
+type MachineID string
+
+var machineID = LazyRegexp(`^[0-9a-f]{32}$`)
+
+// ParseMachineID returns the id of a machine.
+//
+// Errors: ErrMachineID.
+func ParseMachineID(text string) (MachineID, error) {
+	if !machineID().MatchString(text) {
+		return "", fmt.Errorf("%.60q %w", text, ErrMachineID)
+	}
+	return MachineID(text), nil
+}
+
+// UnmarshalText sets the id.
+//
+// Errors: ErrMachineID.
+func (m *MachineID) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMachineID(string(text))
+	return err
+}

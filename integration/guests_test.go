@@ -270,7 +270,7 @@ func BenchmarkGuests(b *testing.B) {
 	root := b.TempDir()
 	for name, text := range map[string]string{
 		"proc/stat": "btime 1772352000\n", "proc/sys/kernel/hostname": "gpu1\n", "proc/sys/kernel/random/boot_id": "b\n",
-		"etc/machine-id": "m\n", "etc/nova/nova.conf": "[DEFAULT]\nhost = gpu1\n",
+		"etc/machine-id": "3d12f0d5c3a94e7b8a6d2b1c0e9f8a7b\n", "etc/nova/nova.conf": "[DEFAULT]\nhost = gpu1\n",
 	} {
 		write(b, filepath.Join(root, name), text)
 	}

@@ -207,7 +207,7 @@ gpu1
 -- etc/libvirt/qemu/a.xml --
 <domain type='kvm'><name>a</name><uuid>0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d</uuid></domain>
 -- etc/machine-id --
-3d12
+3d12f0d5c3a94e7b8a6d2b1c0e9f8a7b
 -- etc/modprobe.d/a.conf --
 options vfio-pci ids=10de:11b4
 -- etc/modules-load.d/a.conf --

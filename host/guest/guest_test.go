@@ -40,7 +40,7 @@ func newMachine() *machine {
 	m.file("proc/uptime", "3600.25 7000.00\n")
 	m.file("proc/sys/kernel/hostname", "gpu2.example.net\n")
 	m.file("proc/sys/kernel/random/boot_id", "b0b0\n")
-	m.file("etc/machine-id", "3d12\n")
+	m.file("etc/machine-id", "3d12f0d5c3a94e7b8a6d2b1c0e9f8a7b\n")
 	return m
 }
 

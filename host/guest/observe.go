@@ -29,8 +29,8 @@ func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 		accesses: map[string]*access{},
 	}
 	r := &o.report
-	r.Hostname = o.name(sourceHostname, o.line(sourceHostname, "/proc/sys/kernel/hostname"))
-	r.MachineID = o.line(sourceMachineID, "/etc/machine-id") // machine-id(5)
+	r.Hostname = checked(&o, sourceHostname, o.line(sourceHostname, "/proc/sys/kernel/hostname"), host.ParseName)
+	r.MachineID = checked(&o, sourceMachineID, o.line(sourceMachineID, "/etc/machine-id"), host.ParseMachineID)
 	r.BootID = o.line(sourceBootID, "/proc/sys/kernel/random/boot_id")
 	r.Booted = o.booted()
 	o.uptime = o.readUptime()
@@ -147,10 +147,10 @@ func (o *observer) line(source, name string) *string {
 	return &line
 }
 
-// name returns the name of a host, or nil if the text of the source is none.
-func (o *observer) name(source string, text *string) *string {
+// checked returns the text of a source, or nil if it cannot be parsed.
+func checked[T any](o *observer, source string, text *string, parse func(string) (T, error)) *string {
 	if text != nil {
-		if _, err := host.ParseName(*text); err != nil {
+		if _, err := parse(*text); err != nil {
 			o.access(source).failf("%s", err)
 			return nil
 		}
@@ -238,7 +238,7 @@ func (o *observer) novaHost(nova NovaConf) {
 	from := "hostname"
 	o.report.NovaHost = o.report.Hostname
 	if nova.Host != nil {
-		o.report.NovaHost, from = o.name(sourceNovaConf, nova.Host), nova.From
+		o.report.NovaHost, from = checked(o, sourceNovaConf, nova.Host, host.ParseName), nova.From
 	}
 	if o.report.NovaHost != nil {
 		o.report.NovaHostFrom = &from

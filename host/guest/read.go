@@ -142,6 +142,11 @@ func (f *problems) check(r Report) {
 			}
 		}
 	}
+	if r.MachineID != nil && *r.MachineID != "" {
+		if _, err := host.ParseMachineID(*r.MachineID); err != nil {
+			f.addf("machine_id: %w", err)
+		}
+	}
 	if r.Token != nil {
 		if _, err := ParseToken(*r.Token); err != nil {
 			f.addf("token: %w", err)

@@ -14,7 +14,7 @@ import (
 
 // Machine are the facts of a machine. Nil stands for what is unknown, as a warning says.
 type Machine struct {
-	ID *string `json:"id"` // the content of /etc/machine-id; Read leaves it out
+	ID *host.MachineID `json:"id"` // the content of /etc/machine-id; Read leaves it out
 	// the server's vendor, from the firmware's tables or the device tree
 	Vendor *string `json:"vendor"`
 	// the server's product name, from the same source

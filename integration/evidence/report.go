@@ -4,9 +4,9 @@ package evidence
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +23,7 @@ import (
 func Report(host string, changes ...func(*guest.Report)) guest.Report {
 	now := time.Now().UTC()
 	booted := now.Add(-100 * time.Hour)
-	id := strings.Repeat("0", 31) + host[len(host)-1:]
+	id := fmt.Sprintf("%032x", host[len(host)-1])
 	r := guest.Report{
 		Schema: guest.Schema, NovaHost: &host, NovaHostFrom: &host, Hostname: &host, MachineID: &id, BootID: &id, Collected: now, Booted: &booted, Complete: true,
 		NovaCompute: []guest.NovaCompute{{PID: 1, Command: "nova-compute"}}, Holders: []guest.Holder{}, Guests: []guest.Guest{},
