@@ -41,8 +41,9 @@ journal does not have, without --take-over. For one that this journal has, TIME 
 
 A resize that is neither confirmed nor reverted is in progress. Builds, migrations and
 unshelved servers elsewhere, which could still come to the host, are waited for too, unless
-nothing has changed them for an hour: a warning lists these. A guest has GPUs if its flavor
-has pci_passthrough:alias, accel:device_profile, or resources of VGPU, PGPU or CUSTOM_.
+nothing has changed them for an hour, or for a day a build on a host that is up: a warning
+lists these. A guest has GPUs if its flavor has pci_passthrough:alias, accel:device_profile,
+or resources of VGPU, PGPU or CUSTOM_.
 
 ` + cloudHelp + `
 
@@ -57,8 +58,8 @@ EXIT STATUS
   0  the service is disabled, and no server runs on the host with GPUs; --step: the reason
      is changed; --list: the services are listed, and there may be none
   1  the change failed, or something was still in progress after --wait
-  2  servers with GPUs run on the host; --dry-run: there are pending changes, or something
-     is in progress
+  2  servers with GPUs run on the host; --wait 0 and --dry-run: or something is in progress;
+     --dry-run: or there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
 		Flags: append([]cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
@@ -66,7 +67,8 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "list", Usage: "only list the services that gpustack has disabled, since when and at which step"},
 			&cli.StringFlag{Name: "step", Usage: "only change the reason to `TEXT`"},
 			&cli.BoolFlag{Name: "take-over", Usage: "replace the reason of another operator's drain, which undo restores"},
-			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute, Usage: "wait at most `TIME` until nothing is in progress on the host, or may come to it"},
+			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute,
+				Usage: "wait at most `TIME` until nothing is in progress on the host, or may come to it; 0: not at all"},
 			&cli.DurationFlag{Name: "wait-empty", Usage: "then wait at most `TIME` until no server runs there with GPUs (default: do not wait)"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 		}, cloudFlags()...),
@@ -108,8 +110,8 @@ func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
 		f.AddEach("--"+flag+": ", err, host.HintOf(err))
 	}
 	for _, name := range []string{"wait", "wait-empty"} {
-		if c.IsSet(name) && c.Duration(name) <= 0 {
-			f.Add(args.UsageError(fmt.Sprintf("--%s: not a time to wait: %s", name, c.Duration(name)), "--"+name+" takes a time such as 30s or 10m"))
+		if d := c.Duration(name); c.IsSet(name) && (d < 0 || d == 0 && name != "wait") {
+			f.Add(args.UsageError(fmt.Sprintf("--%s: not a time to wait: %s", name, d), "--"+name+" takes a time such as 30s or 10m"))
 		}
 	}
 	return opts
@@ -227,7 +229,7 @@ func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *dr
 	case err != nil:
 		return errors.Join(err, host.WithHint(fmt.Errorf("the compute service of %s stays disabled", name),
 			host.Textf("'%s' enables it", host.NewCommand("nova enable").Arg(name))))
-	case len(left.RunningGPUs()) > 0:
+	case !left.Drained():
 		return errDifferent
 	}
 	return nil

@@ -449,7 +449,11 @@ func TestRead(t *testing.T) {
 		{"a build without a host", with(server("BUILD", "scheduling", "building", 0, gpu), host, nil), 96, false, false,
 			"build (scheduling), not on this host yet", ""},
 		{"a build elsewhere, which may fail there", with(server("BUILD", "spawning", "building", 0, gpu), host, "gpu0"), 96, false, false,
-			"build (spawning), not on this host yet", ""},
+			"build (spawning) on gpu0, not on this host yet", ""},
+		{"a build that hangs on a living host", with(with(server("BUILD", "spawning", "building", 0, gpu), host, "gpu0"), "updated", old), 96, false, false,
+			"build (spawning) on gpu0, not on this host yet", ""},
+		{"a build that has hung there for a day", with(with(server("BUILD", "spawning", "building", 0, gpu), host, "gpu0"), "updated",
+			now.Add(-25*time.Hour).Format(time.RFC3339)), 96, false, false, "", "build (spawning) on gpu0, not on this host yet: unchanged since"},
 		{"a build elsewhere that nothing continues", with(with(server("BUILD", "scheduling", "building", 0, gpu), host, nil), "created", old), 96, false, false,
 			"", "build (scheduling), not on this host yet: unchanged since"},
 		{"unshelved", with(server("SHELVED_OFFLOADED", "unshelving", "shelved_offloaded", 4, gpu), host, nil), 96, false, false,
@@ -670,8 +674,9 @@ func TestWait(t *testing.T) {
 		late         bool
 		running      int
 	}{
-		"a build ends":         {map[int]map[string]any{2: {"OS-EXT-STS:task_state": nil, "status": "ACTIVE"}}, time.Minute, 0, false, 1},
-		"a build does not end": {nil, 20 * time.Millisecond, 0, true, 1},
+		"a build ends":          {map[int]map[string]any{2: {"OS-EXT-STS:task_state": nil, "status": "ACTIVE"}}, time.Minute, 0, false, 1},
+		"nothing is waited for": {nil, 0, 0, false, 1},
+		"a build does not end":  {nil, 20 * time.Millisecond, 0, true, 1},
 		"it is stopped after its build": {map[int]map[string]any{2: {"OS-EXT-STS:task_state": nil}, 3: {"OS-EXT-STS:power_state": 4}}, time.Minute,
 			time.Minute, false, 0},
 		"it is stopped by a task": {map[int]map[string]any{1: {"OS-EXT-STS:task_state": nil}, 2: {"OS-EXT-STS:task_state": "powering-off"},

@@ -66,10 +66,16 @@ func (l Left) RunningGPUs() []Server {
 // Drained reports whether nothing is in progress and no server runs with GPUs.
 func (l Left) Drained() bool { return len(l.Tasks) == 0 && len(l.RunningGPUs()) == 0 }
 
-// stuck is the age from which what has not changed elsewhere was left by a service that died: a
-// request of the scheduler or of conductor takes at most 30 minutes (long_rpc_timeout). What is on
-// the host itself counts whatever its age: an image may take longer to arrive.
-const stuck = time.Hour
+// The ages from which what has not changed elsewhere does not come here any more. What is on the host
+// itself counts whatever its age: an image may take longer to arrive.
+const (
+	// stuck is that of what was left by a service that died: a request of the scheduler or of
+	// conductor takes at most 30 minutes (long_rpc_timeout).
+	stuck = time.Hour
+	// hung is that of a build on a host whose nova-compute reports. Where it fails, conductor sends it to
+	// a host that was chosen before this one was disabled (nova/conductor/manager.py, build_instances).
+	hung = 24 * time.Hour
+)
 
 // Look reads what is left on a host. It knows what it has seen at its first look.
 type Look struct {
@@ -94,16 +100,16 @@ type elsewhere struct {
 	left *Left
 }
 
-// add adds a server that could come, unless it could not at the first look. gone reports that
-// nothing carries it on if nothing has changed it for long.
-func (e elsewhere) add(id, what string, changed time.Time, gone bool) {
+// add adds a server that could come, unless it could not at the first look. It is not waited for once
+// nothing has changed it for longer than limit.
+func (e elsewhere) add(id, what string, changed time.Time, limit time.Duration) {
 	if e.seen[id] {
 		return
 	}
 	e.seen[id] = true
 	switch {
 	case e.coming != nil && !e.coming[id]:
-	case gone && !e.now.IsZero() && e.now.Sub(changed) > stuck:
+	case !e.now.IsZero() && e.now.Sub(changed) > limit:
 		e.left.Ignored = append(e.left.Ignored, fmt.Sprintf("server %s: %s: unchanged since %s, and not waited for", id, what, changed.UTC().Format(time.RFC3339)))
 	default:
 		e.left.Tasks = append(e.left.Tasks, Task{Server: id, What: what})
@@ -143,9 +149,13 @@ func (l *Look) Read(ctx context.Context) (Left, error) {
 		switch s.Host {
 		case l.host:
 		case "": // a request, whose change is now at each look (nova/utils.py, isotime)
-			e.add(s.ID, taskOf(s)+", not on this host yet", s.Created, true)
+			e.add(s.ID, taskOf(s)+", not on this host yet", s.Created, stuck)
 		default:
-			e.add(s.ID, taskOf(s)+", not on this host yet", s.Updated, !e.up[s.Host])
+			limit := stuck
+			if e.up[s.Host] {
+				limit = hung
+			}
+			e.add(s.ID, taskOf(s)+" on "+s.Host+", not on this host yet", s.Updated, limit)
 		}
 	}
 	shelved, err := l.compute.Unshelving(ctx)
@@ -154,7 +164,7 @@ func (l *Look) Read(ctx context.Context) (Left, error) {
 	}
 	for _, s := range shelved {
 		if s.Task != "" && s.Host == "" {
-			e.add(s.ID, taskOf(s)+", not on this host yet", s.Updated, true)
+			e.add(s.ID, taskOf(s)+", not on this host yet", s.Updated, stuck)
 		}
 	}
 	if err := l.servers(ctx, e.now, &left); err != nil {
@@ -181,7 +191,7 @@ func (l *Look) migrations(ctx context.Context, e elsewhere) error {
 		// One that is rescheduled keeps the destination that has failed.
 		reschedules := m.Status == "pre-migrating" && m.Type != "evacuation" && m.Type != "live-migration"
 		if m.From != l.host && (m.To == "" || reschedules && m.To != l.host) {
-			e.add(m.Server, moveOf(m), m.Updated, true)
+			e.add(m.Server, moveOf(m), m.Updated, stuck)
 		}
 	}
 	all, err := l.compute.Migrations(ctx, l.host)
@@ -321,7 +331,7 @@ const Every = 10 * time.Second
 
 // Waiting is how long to wait, and for what.
 type Waiting struct {
-	Tasks time.Duration // until nothing is in progress
+	Tasks time.Duration // until nothing is in progress; 0: not at all
 	Empty time.Duration // from then until no server runs with GPUs; 0: not at all
 	Every time.Duration // between two looks
 	// Progress is called with what is left at each look, if it has changed; nil for none.
@@ -365,6 +375,8 @@ func (l *Look) Wait(ctx context.Context, w Waiting) (*Left, error) {
 		}
 		switch {
 		case err != nil:
+		case w.Tasks == 0 && w.Empty == 0:
+			return left, nil
 		case len(is.Tasks) > 0 && late:
 			return left, inProgress(is.Tasks, emptying)
 		case len(is.Tasks) > 0: // also of servers that are stopped or moved away meanwhile
