@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"gpustack/fleet/fleettest"
 	"gpustack/integration/race"
-	"gpustack/nova/fleet/fleettest"
 )
 
 // BenchmarkFleet times fleet show and fleet plan of 2,000 nodes with 4,292 GPUs, whose three

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/nova/fleet/fleettest"
+	"gpustack/fleet/fleettest"
 )
 
 // TestFleetInventory: Python's parser of YAML, which Ansible uses, reads from fleet plan what a

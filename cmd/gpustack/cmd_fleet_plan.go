@@ -12,10 +12,10 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/fleet"
 	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/nova/drain"
-	"gpustack/nova/fleet"
 )
 
 // formatAnsible is the format of a static inventory of Ansible.

@@ -93,7 +93,7 @@ var forbiddenImports = []string{
 	// Packages of nova and cleanup.
 	"nova/conf host/edit", "nova/devspec nova", "nova/devspec host/guest", "nova/probe host/edit", "nova nova/cloud", "nova host/machine",
 	"nova/novacheck nova/cloud", "nova/cloud host/pci", "nova/cloud/cloudtest nova", "nova/explain nova/flavor", "nova/explain host/guest", "nova/pools nova/cloud",
-	"nova/fleet nova/explain", "nova/fleet nova/cloud", "nova/fleet host/driver", "nova/flavor nova/explain", "nova/flavor host/machine",
+	"fleet nova/explain", "fleet nova/cloud", "fleet host/driver", "nova/flavor nova/explain", "nova/flavor host/machine",
 	"nova/servertest nova/image", "nova/servertest host/driver", "nova/image nova/servertest", "nova/drain host/machine",
 	"cleanup host/change", "cleanup cleanup/novadb", "cleanup/novadb nova/cloud", "cleanup/novadb host/edit", "cleanup/find cleanup/repair", "cleanup/find nova",
 	"cleanup/repair nova/conf", "cleanup/repair host/driver",

@@ -11,9 +11,9 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/fleet"
 	"gpustack/host"
 	"gpustack/host/document"
-	"gpustack/nova/fleet"
 )
 
 // fleetDocuments is the part of the help of commands on a fleet that says what they read.

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/fleet"
 	"gpustack/host"
 	"gpustack/host/pci"
-	"gpustack/nova/fleet"
 )
 
 // FleetShow is the output of fleet show (docs/json.md).

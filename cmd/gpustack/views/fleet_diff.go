@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/fleet"
 	"gpustack/host"
-	"gpustack/nova/fleet"
 )
 
 // FleetDiff is the output of fleet diff (docs/json.md).

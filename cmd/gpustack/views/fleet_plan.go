@@ -8,8 +8,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/fleet"
 	"gpustack/host"
-	"gpustack/nova/fleet"
 )
 
 // FleetPlan is the output of fleet plan (docs/json.md).

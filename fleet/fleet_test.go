@@ -14,13 +14,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/fleet"
+	"gpustack/fleet/fleettest"
 	"gpustack/host"
 	"gpustack/host/document"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/fleet"
-	"gpustack/nova/fleet/fleettest"
 )
+
+// otherMachine is the id of a machine.
+const otherMachine = "3d13f0d5c3a94e7b8a6d2b1c0e9f8a7b"
 
 // read reads documents in one stream.
 func read(documents ...[]byte) (fleet.Fleet, error) {
@@ -76,12 +79,12 @@ func TestRead(t *testing.T) {
 			want: "gpu1 1; the output of host scan: several documents of 1 host, of which the newest counts: gpu1 (standard input:2)"},
 		"without a time": {documents: [][]byte{undated.Scan(t), gpu1.Scan(t), undated.Check(t)},
 			texts: []string{"standard input:1: malformed: time is missing", "standard input:3: malformed: time is missing"}},
-		"scans of two machines": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.ID = "3d13" }).Scan(t)},
+		"scans of two machines": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.ID = otherMachine }).Scan(t)},
 			errs:  []error{fleet.ErrMachines},
 			texts: []string{"standard input:2: two documents of one host are of different machines: standard input:1 is of another gpu1"}},
-		"guests of another machine": {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.ID = "3d13" }).GuestReport(t)},
+		"guests of another machine": {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.ID = otherMachine }).GuestReport(t)},
 			errs: []error{fleet.ErrMachines}},
-		"of a machine that is unknown": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) { n.Server, n.ID = "", "3d13" }).Scan(t), gpu1.GuestReport(t)},
+		"of a machine that is unknown": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) { n.Server, n.ID = "", otherMachine }).Scan(t), gpu1.GuestReport(t)},
 			want: "gpu1 2 guests"},
 		"the same time":         {documents: [][]byte{gpu1.Scan(t), gpu1.Scan(t)}, errs: []error{fleet.ErrSameTime}},
 		"the same time, checks": {documents: [][]byte{gpu1.Check(t), gpu1.Check(t)}, errs: []error{fleet.ErrSameTime}},
@@ -101,6 +104,10 @@ func TestRead(t *testing.T) {
 			errs: []error{host.ErrName}},
 		"a template as an alias": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"alias_hint":null`), []byte(`"alias_hint":"{{ 7 }}"`), 1)},
 			errs: []error{pci.ErrAlias}},
+		"a text as the id of a machine": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) { n.ID = "{{ 7 }}" }).Scan(t)},
+			errs: []error{host.ErrMachineID}},
+		"a text as the id of a report's machine": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) { n.ID = "a\nb" }).GuestReport(t)},
+			errs: []error{host.ErrMachineID}},
 		"one name in Nova": {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan(t)},
 			errs: []error{fleet.ErrSameNovaHost}},
 		"filtered": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)},
@@ -1009,14 +1016,15 @@ func TestAnsibleNames(t *testing.T) {
 		"by file": {map[string]string{"gpu-01.json": "a", "gpu-02.yaml": "b"}, "a=gpu-01 b=gpu-02", nil},
 		"with the kind": {map[string]string{"gpu-01.scan.json": "a", "x-scan.json": "b", "scan.json": "c", "y_check.json": "d"},
 			"a=gpu-01 b=x-scan c=scan d=y_check", nil},
-		"a domain": {map[string]string{"a.example.net.json": "a"}, "a=a.example.net", nil},
-		"several":  {map[string]string{"all-nodes.jsonl": "a,b"}, "a=a b=b", nil},
-		"twice":    {map[string]string{"x/n.json": "a", "y/n.json": "b"}, "", fleet.ErrAnsibleTwice},
-		"a range":  {map[string]string{"gpu[1:3].json": "a"}, "", fleet.ErrAnsibleName},
-		"a port":   {map[string]string{"gpu:22.json": "a"}, "", fleet.ErrAnsibleName},
-		"a blank":  {map[string]string{"gpu 1.json": "a"}, "", fleet.ErrAnsibleName},
-		"all":      {map[string]string{"all.json": "a"}, "", fleet.ErrAnsibleName},
-		"a wave":   {map[string]string{"wave_00.json": "a"}, "", fleet.ErrAnsibleName},
+		"a domain":                   {map[string]string{"a.example.net.json": "a"}, "a=a.example.net", nil},
+		"several":                    {map[string]string{"all-nodes.jsonl": "a,b"}, "a=a b=b", nil},
+		"twice":                      {map[string]string{"x/n.json": "a", "y/n.json": "b"}, "", fleet.ErrAnsibleTwice},
+		"a document of another host": {map[string]string{"a.json": "a", "b.json": "b", "b.check.json": "check of a"}, "", fleet.ErrAnsibleNames},
+		"a range":                    {map[string]string{"gpu[1:3].json": "a"}, "", fleet.ErrAnsibleName},
+		"a port":                     {map[string]string{"gpu:22.json": "a"}, "", fleet.ErrAnsibleName},
+		"a blank":                    {map[string]string{"gpu 1.json": "a"}, "", fleet.ErrAnsibleName},
+		"all":                        {map[string]string{"all.json": "a"}, "", fleet.ErrAnsibleName},
+		"a wave":                     {map[string]string{"wave_00.json": "a"}, "", fleet.ErrAnsibleName},
 	} {
 		dir := t.TempDir()
 		zones := map[string]string{}
@@ -1025,6 +1033,10 @@ func TestAnsibleNames(t *testing.T) {
 		for file, hosts := range test.files {
 			var text []byte
 			for h := range strings.SplitSeq(hosts, ",") {
+				if of, ok := strings.CutPrefix(h, "check of "); ok {
+					text = fleettest.New(of, 1).Check(t)
+					continue
+				}
 				zones[h] = "az1"
 				guests = append(guests, fleettest.New(h, 1).GuestReport(t))
 				text = append(append(text, fleettest.New(h, 1).Scan(t)...), '\n')

@@ -18,6 +18,9 @@ var (
 	// ErrAnsibleTwice means that two nodes would have one name in an inventory of Ansible.
 	ErrAnsibleTwice = host.WithHint(errors.New("two nodes would have one name in an inventory of Ansible"),
 		"name each file like its host in your inventory")
+	// ErrAnsibleNames means that the documents of a node are in files of two hosts of an inventory.
+	ErrAnsibleNames = host.WithHint(errors.New("is in a file of another host than the other documents of its node"),
+		"see which host has printed it: one may have the hostname of another one")
 )
 
 // ansibleHost matches names that Ansible reads as they are: brackets are ranges, and what follows a
@@ -34,7 +37,7 @@ func (w Wave) Group() string { return fmt.Sprintf("wave_%02d", w.Number) }
 // file with its documents, which Ansible has given it, or the hostname where a file or standard
 // input has several documents.
 //
-// Errors, for all nodes at once: ErrAnsibleName, ErrAnsibleTwice.
+// Errors, for all nodes at once: ErrAnsibleName, ErrAnsibleNames, ErrAnsibleTwice.
 func (p Plan) AnsibleNames() (map[*Node]string, error) {
 	taken := map[string]*Node{}
 	reserved := []string{"all", "ungrouped"}
@@ -47,7 +50,10 @@ func (p Plan) AnsibleNames() (map[*Node]string, error) {
 		for _, n := range w.Nodes {
 			of := n.origins()[0]
 			name := of.stem(n.Name)
+			another := slices.IndexFunc(n.origins(), func(o Origin) bool { return o.isAlone() && of.isAlone() && o.stem("") != name })
 			switch other := taken[name]; {
+			case another >= 0:
+				errs = append(errs, fmt.Errorf("%s: the document of %s %w: %s", n.origins()[another].Name, n.Name, ErrAnsibleNames, of.Name))
 			case !ansibleHost().MatchString(name), slices.Contains(reserved, name):
 				errs = append(errs, fmt.Errorf("%s: %q %w", of.Name, name, ErrAnsibleName))
 			case other != nil:
@@ -59,10 +65,15 @@ func (p Plan) AnsibleNames() (map[*Node]string, error) {
 	return names, errors.Join(errs...)
 }
 
+// isAlone reports whether a file of its own has the document.
+func (o Origin) isAlone() bool {
+	return document.Document{Name: o.Name, File: o.File}.IsAlone() && o.File != document.Name(document.Stdin)
+}
+
 // stem returns the name of the file without its folder, its ending, and the kind of document behind
 // a dot: gpu1.scan.json and gpu1.json are of gpu1, gpu1-scan.json of a host that is called so.
 func (o Origin) stem(hostname string) string {
-	if of := (document.Document{Name: o.Name, File: o.File}); !of.IsAlone() || o.File == document.Name(document.Stdin) {
+	if !o.isAlone() {
 		return hostname
 	}
 	name := filepath.Base(o.File)

@@ -255,9 +255,9 @@ type scanDocument struct {
 	Complete host.Bool  `json:"complete"`
 	Devices  []scanned  `json:"devices"`
 	Machine  *struct {
-		ID      *string `json:"id"`
-		Vendor  *string `json:"vendor"`
-		Product *string `json:"product"`
+		ID      *host.MachineID `json:"id"`
+		Vendor  *string         `json:"vendor"`
+		Product *string         `json:"product"`
 		BIOS    struct {
 			Version *string `json:"version"`
 		} `json:"bios"`
@@ -294,7 +294,7 @@ func (s names) scan(d document.Document) (node, novaHost host.Name, of Origin, s
 	if m := found.Machine; m != nil {
 		scan.Server = s.intern(strings.TrimSpace(s.internAt(m.Vendor) + " " + s.internAt(m.Product)))
 		scan.Firmware = s.internAt(m.BIOS.Version)
-		scan.machine = s.internAt(m.ID)
+		scan.machine = s.internAt((*string)(m.ID))
 	}
 	listed := pci.Candidates(devices)
 	for i := range found.Devices {

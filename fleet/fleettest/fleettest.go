@@ -22,7 +22,7 @@ var Made = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 type Node struct {
 	Name     string
 	NovaHost string // "" as Name
-	ID       string // of the machine; "" for 3d12
+	ID       string // of the machine; "" for 3d12f0d5c3a94e7b8a6d2b1c0e9f8a7b
 	Time     time.Time
 	Server   string // product of the server; "" for a scan without --machine
 	Firmware string
@@ -190,7 +190,7 @@ func (n Node) id() string {
 	if n.ID != "" {
 		return n.ID
 	}
-	return "3d12"
+	return "3d12f0d5c3a94e7b8a6d2b1c0e9f8a7b"
 }
 
 func (n Node) novaHost() string {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"gpustack/nova/fleet"
-	"gpustack/nova/fleet/fleettest"
+	"gpustack/fleet"
+	"gpustack/fleet/fleettest"
 )
 
 var fleets = flag.Int("fleets", 2, "how many fleets TestSimulated finishes")
