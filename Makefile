@@ -123,7 +123,7 @@ GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 
-.PHONY: build demo transcripts test test-full unit integration integration-here integration-trixie suite suites hosts systems cloud machines chain lint schema fuzz bench install dist clean
+.PHONY: build demo transcripts test test-full unit integration integration-here integration-trixie suite suites hosts systems cloud machines collection chain lint schema fuzz bench install dist clean
 
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
@@ -153,7 +153,7 @@ test:
 
 # All tests, the long ones too, and then each of PARTS, two at a time, for many wait. A part that fails
 # does not keep the others from running; each says what it took.
-PARTS = chain suites fuzz hosts histories debian cloud-trixie machines-trixie kills cloud-forky chain-trixie
+PARTS = chain suites fuzz hosts histories debian cloud-trixie machines-trixie collection-trixie kills cloud-forky chain-trixie
 test-full:
 	$(MAKE) test FULL=yes
 	$(MAKE) --no-print-directory --keep-going -j 2 $(PARTS:%=part-%)
@@ -181,6 +181,8 @@ run-cloud-trixie:
 	$(MAKE) cloud SUITE=trixie
 run-cloud-forky:
 	$(MAKE) cloud SUITE=forky CLOUD_TESTS='^TestOneTimeUse$$' GLANCE=
+run-collection-trixie:
+	$(MAKE) collection SUITE=trixie
 run-machines-trixie:
 	$(MAKE) machines SUITE=trixie
 run-chain-trixie:
@@ -242,6 +244,11 @@ CLOUD_PACKAGES = mount make python3 python3-yaml nova-common python3-nova python
 cloud: export TEST_PACKAGES = $(CLOUD_PACKAGES)
 cloud:
 	SUITE=$(SUITE) .ci/inside .ci/gotest -count=1 -timeout 2h ./integration/nova -run '$(CLOUD_TESTS)'
+
+# The collection with the Ansible of Debian SUITE, in a tree of that release: of trixie, ansible-core 2.19.
+collection: export TEST_PACKAGES = mount python3 python3-yaml sudo ansible-core ansible-lint
+collection:
+	@SUITE=$(SUITE) .ci/inside .ci/gotest -count=1 -timeout 2h ./integration/ansible
 
 # Machines of Debian SUITE: its kernel, GRUB, systemd and generators of the initramfs. The QEMU that
 # they run in is bookworm's (integration/vm, qemu.go).

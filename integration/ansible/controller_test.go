@@ -80,7 +80,7 @@ func TestRoleController(t *testing.T) {
 	// stays.
 	f.write("nodes/gpu2.check.json", "old")
 	f.fault("node", "gpu2", "fail", 1, "* host check *")
-	out, recap := f.play("gpustack.nova.collect", "-e", "folder=nodes")
+	out, recap := f.play("gpustack.nova.collect", "-e", "gpustack_folder=nodes gpustack_nodes=wave_00")
 	if recap["gpu1"].failed != "0" || recap["gpu2"].failed != "1" || !strings.Contains(out, "the files of the last time stay for check") {
 		t.Errorf("%+v\n%s", recap, out)
 	}
@@ -173,6 +173,7 @@ func TestRoleController(t *testing.T) {
 			t.Errorf("%s: files for one host: %v, want %s", release, files, own)
 		}
 	}
+	f.keepsWhitelist(config, nic)
 	// A host that keeps a product of which it gives none to guests: no text by product serves it and
 	// ws8.
 	ws7, err := os.ReadFile(f.dir + "/nodes/ws7.scan.json")
@@ -209,5 +210,37 @@ func TestRoleController(t *testing.T) {
 	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "1" ||
 		!strings.Contains(out, "nova/gpu2/nova.conf:2:alias") || !strings.Contains(out, "nova/nova-compute.conf:2:device_spec") {
 		t.Errorf("%+v: %s", recap["gpu1"], out)
+	}
+}
+
+// keepsWhitelist: where kolla-ansible below zed sets passthrough_whitelist for SR-IOV, no block replaces it.
+func (f *roleFleet) keepsWhitelist(config, nic string) {
+	f.t.Helper()
+	for _, test := range []struct{ sriov, own, want string }{
+		{"", "", "set gpustack_controller_neutron_sriov"},
+		{"true", "", "nova/nova-compute.conf"},
+		{"true", "[pci]\npassthrough_whitelist = " + nic + "\n", ""},
+		{"no", "", ""},
+	} {
+		if err := os.RemoveAll(config + "/nova"); err != nil {
+			f.t.Fatal(err)
+		}
+		for _, host := range []string{"nova-compute.conf", "ws7/nova.conf"} {
+			f.write("config/nova/"+host, test.own)
+		}
+		args := []string{"-e", "release=yoga", "--limit", "gpu1"}
+		if test.sriov != "" {
+			args = append(args, "-e", "enable_neutron_sriov="+test.sriov)
+		}
+		out, recap := f.play(f.dir+"/controllers.yml", args...)
+		text, err := os.ReadFile(config + "/nova/nova-compute.conf")
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		written := strings.Contains(string(text), `passthrough_whitelist = {"vendor_id": "10de"`)
+		if failed := recap["gpu1"].failed != "0"; failed != (test.want != "") || written == failed || !strings.Contains(out, test.want) ||
+			!strings.HasPrefix(string(text), test.own) {
+			f.t.Errorf("%+v: %+v, %s\n%s", test, recap["gpu1"], text, out)
+		}
 	}
 }

@@ -226,7 +226,7 @@ func checkFlags(t *testing.T, name string, spec specification) {
 	}
 	passed := map[string]string{}
 	for _, f := range spec.Flags {
-		passed[f[0]] = map[string]string{"bool": "bool", "list": "list"}[f[1]]
+		passed[f[0]] = map[string]string{"bool": "bool", "unless": "bool", "list": "list"}[f[1]]
 		if passed[f[0]] == "" {
 			passed[f[0]] = "one"
 		}
@@ -271,5 +271,33 @@ func TestPage(t *testing.T) {
 	out, talk, status := r.command(t, "ansible-playbook", "-e", "ansible_become=false", "-i", inventory, r.write(t, "playbook.yml", playbook, 0o644))
 	if status != 0 || !strings.Contains(out, `"msg": "gpu1 must be rebooted; 'gpustack undo 1' undoes the change"`) || !strings.Contains(out, "changed=1 ") {
 		t.Errorf("exit status %d\n%s%s", status, out, talk)
+	}
+}
+
+// TestInstall: ansible-galaxy builds and installs the collection without a network, and ansible-doc shows each
+// module and role of it in text form, which --json does not prove: a colon in a description makes a mapping.
+func TestInstall(t *testing.T) {
+	r := newRun(t, 0)
+	if out, talk, status := r.command(t, "ansible-galaxy", "collection", "build", collections+"/ansible_collections/gpustack/nova",
+		"--output-path", r.dir); status != 0 {
+		t.Fatalf("%d\n%s%s", status, out, talk)
+	}
+	archives, err := filepath.Glob(r.dir + "/gpustack-nova-*.tar.gz")
+	if err != nil || len(archives) != 1 {
+		t.Fatalf("%q, %v", archives, err)
+	}
+	installed := r.dir + "/installed"
+	if out, talk, status := r.command(t, "unshare", "--net", "ansible-galaxy", "collection", "install", archives[0], "--collections-path",
+		installed); status != 0 || !strings.Contains(out, "was installed successfully") {
+		t.Fatalf("%d\n%s%s", status, out, talk)
+	}
+	r.env = append(r.env, "ANSIBLE_COLLECTIONS_PATH="+installed)
+	for kind, names := range map[string][]string{"module": moduleNames(t), "role": {"node", "controller"}} {
+		for _, name := range names {
+			out, talk, status := r.command(t, "ansible-doc", "--type", kind, "gpustack.nova."+name)
+			if status != 0 || talk != "" || !strings.Contains(strings.ToLower(out), "gpustack") {
+				t.Errorf("%s %s: %d\n%s%s", kind, name, status, out, talk)
+			}
+		}
 	}
 }

@@ -382,7 +382,7 @@ func testCloudModules(t *testing.T) {
 		r.env = append(r.env, name+"="+value)
 	}
 	on := func(host string, options ...any) map[string]any {
-		all := map[string]any{"binary": gpustack, "host": host, "timeout": "30s"}
+		all := map[string]any{"binary": gpustack, "host": host, "api_timeout": 30}
 		for i := 0; i < len(options); i += 2 {
 			all[options[i].(string)] = options[i+1]
 		}
@@ -424,7 +424,7 @@ func testCloudModules(t *testing.T) {
 		{name: "tested with a device less", module: "flavor_test", options: flavor("gpu.k4200.3"), failed: "verdict",
 			msg:  "the verdict on flavor gpu.k4200.3 is fail\n",
 			want: map[string]any{"changed": false, "verdict": "fail", "exit_status": 2.0}},
-		{name: "no such cloud", module: "enable", options: on("gpu1", "os_cloud", "absent"), failed: "error", msg: "absent"},
+		{name: "no such cloud", module: "enable", options: on("gpu1", "cloud", "absent"), failed: "error", msg: "absent"},
 	}
 	outcomes, printed := r.play(t, tasks(calls)...)
 	judge(t, calls, outcomes)

@@ -97,7 +97,7 @@ func rolloutPage(t *testing.T) (blocks func(language string) []string) {
 func TestRolloutPage(t *testing.T) {
 	blocks := rolloutPage(t)
 	plays := blocks("yaml")
-	if len(plays) != 2 {
+	if len(plays) != 3 {
 		t.Fatalf("%d blocks of YAML", len(plays))
 	}
 	node, controller := optionsOf(t, "node"), optionsOf(t, "controller")
@@ -108,6 +108,9 @@ func TestRolloutPage(t *testing.T) {
 	}
 	commands := 0
 	for _, block := range blocks("sh") {
+		if n := strings.Count(block, "\n"); n > 5 {
+			t.Errorf("a wave takes %d commands:\n%s", n, block)
+		}
 		for line := range strings.Lines(block) {
 			words := strings.Fields(line)
 			if words[0] != "ansible-playbook" {
@@ -132,19 +135,20 @@ func TestRolloutPage(t *testing.T) {
 			}
 		}
 	}
-	if commands != 8 {
+	if commands != 5 {
 		t.Errorf("%d commands", commands)
 	}
 	r := newRun(t, 0)
 	r.write(t, "inventory.yml", plays[0], 0o644)
 	r.write(t, "waves.yml", "all: {children: {wave_00: {hosts: {gpu02: {}}}}}\n", 0o644)
-	r.write(t, "kolla.yml", plays[1], 0o644)
+	r.write(t, "boot.yml", plays[1], 0o644)
+	r.write(t, "prepare.yml", plays[2], 0o644)
 	out, talk, status := r.command(t, "ansible-playbook", "-i", r.dir+"/inventory.yml", "-i", r.dir+"/waves.yml", "gpustack.nova.rollout",
-		"gpustack.nova.undo", "-e", "wave=wave_00", "--list-hosts")
-	if status != 0 || strings.Count(out, "hosts (1):\n      gpu02\n") != 2 {
+		"gpustack.nova.undo", r.dir+"/boot.yml", r.dir+"/prepare.yml", "--list-hosts")
+	if status != 0 || strings.Count(out, "hosts (1):\n      gpu02\n") != 4 || strings.Count(out, "hosts (2):\n") != 2 {
 		t.Errorf("%d: %s%s", status, out, talk)
 	}
-	if out, talk, status := r.command(t, "ansible-playbook", "--syntax-check", r.dir+"/kolla.yml"); status != 0 {
+	if out, talk, status := r.command(t, "ansible-playbook", "--syntax-check", r.dir+"/boot.yml", r.dir+"/prepare.yml"); status != 0 {
 		t.Errorf("%d: %s%s", status, out, talk)
 	}
 }

@@ -55,6 +55,7 @@ run() {
 }
 failed='{"schema":1,"kind":"failure","errors":[{"message":"injected","hint":null}]}'
 printf '%%s\n' "$*" >>"$dir/log.%[2]s"
+printf '%%s\n' "$*" >>"$dir/../order"
 fault=$dir/fault.%[2]s
 if [ -f "$fault" ]; then
 	{ read -r how; read -r nth; read -r pattern; } <"$fault"
@@ -226,7 +227,11 @@ func (f *roleFleet) playbook(name string, args ...string) *exec.Cmd {
 	for _, s := range f.servers {
 		hosts[s.name] = f.inventory[s.name]
 	}
-	inventory, err := json.Marshal(map[string]any{"all": map[string]any{"children": map[string]any{"wave_00": map[string]any{"hosts": hosts}},
+	// What runs on the controller needs no root, whatever the inventory says.
+	controller := map[string]any{"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3", "ansible_become": true,
+		"ansible_become_exe": "/nonexistent/sudo"}
+	inventory, err := json.Marshal(map[string]any{"all": map[string]any{"hosts": map[string]any{"localhost": controller},
+		"children": map[string]any{"wave_00": map[string]any{"hosts": hosts}},
 		"vars": map[string]any{
 			"gpustack_node_reboot_tasks": f.dir + "/boot.yml", "gpustack_node_upgrade_tasks": f.dir + "/upgrade.yml",
 			"gpustack_node_ready_retries": 1, "gpustack_node_ready_delay": 0, "gpustack_node_wait": "1s",
@@ -370,7 +375,7 @@ func (f *roleFleet) guestOn(host, status string, power int, alias string) cloudt
 // table writes a playbook with the role alone: no server ends the play of the others.
 func (f *roleFleet) table() string {
 	f.t.Helper()
-	f.write("table.yml", "- hosts: all\n  gather_facts: false\n  become: true\n  roles: [gpustack.nova.node]\n")
+	f.write("table.yml", "- hosts: wave_00\n  gather_facts: false\n  become: true\n  roles: [gpustack.nova.node]\n")
 	return f.dir + "/table.yml"
 }
 
@@ -378,17 +383,20 @@ func (f *roleFleet) table() string {
 // it was, and a failure leaves it disabled with the step, at which the next run continues.
 func TestRoleNode(t *testing.T) {
 	t.Parallel() // Ansible waits for one program after the other
-	f := newRoleFleet(t, "whole", "planned", "prepared", "busy", "off", "lost", "taken", "mine", "kolla", "raced", "none", "posing")
-	f.command("mkdir", "-p", f.dir+"/kolla/root/etc/kolla/nova-compute")
-	f.command("rm", "-r", f.dir+"/kolla/root/etc/nova")
-	f.write("kolla/root/var/lib/dpkg/status", "") // its Nova is in containers
-	// Two functions are offered, and they are not the GPUs.
-	f.write("kolla/root/etc/kolla/nova-compute/nova.conf", `[DEFAULT]
+	f := newRoleFleet(t, "whole", "planned", "prepared", "busy", "off", "lost", "taken", "mine", "kolla", "early", "raced", "none", "posing", "empty")
+	for _, name := range []string{"kolla", "early"} {
+		f.command("mkdir", "-p", f.dir+"/"+name+"/root/etc/kolla/nova-compute")
+		f.command("rm", "-r", f.dir+"/"+name+"/root/etc/nova")
+		f.write(name+"/root/var/lib/dpkg/status", "") // its Nova is in containers
+		// Two functions are offered, and they are not the GPUs.
+		f.write(name+"/root/etc/kolla/nova-compute/nova.conf", `[DEFAULT]
 my_ip = 192.0.2.11
 [pci]
 device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 `)
-	f.inventory["kolla"]["gpustack_node_release"] = "zed"
+		f.inventory[name]["gpustack_node_release"] = "zed"
+	}
+	f.inventory["empty"]["gpustack_node_only"] = []string{}
 	f.write("posing/root/etc/nova/nova.conf", "[DEFAULT]\nhost = whole\n")
 	at := map[string]*server{}
 	trees := map[string]string{}
@@ -399,7 +407,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 	maps.Copy(f.inventory["none"], map[string]any{"gpustack_node_only": []string{"10de:ffff"}, "gpustack_node_if_present": true,
 		"gpustack_node_install": "copy", "gpustack_node_program": gpustack, "gpustack_node_binary": f.dir + "/copied"})
 	f.inventory["planned"]["gpustack_node_state"] = "planned"
-	f.inventory["prepared"]["gpustack_node_state"] = "prepared"
+	f.inventory["prepared"]["gpustack_node_state"], f.inventory["kolla"]["gpustack_node_state"] = "prepared", "prepared"
 	f.inventory["lost"]["lost"] = true
 	raced := f.guestOn("raced", "ACTIVE", 1, "K4200:1")
 	f.cloud.AddServer(f.guestOn("busy", "ACTIVE", 1, ""))
@@ -422,12 +430,14 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 		"none":     {"", "not prepared", "0 GPUs for guests, no file changes, no reboot"},
 		"planned":  {"", "not prepared", "2 GPUs for guests, files change, reboot needed, no guest with a GPU"},
 		"prepared": {"rollout: prepared, the reboot is left to do", "pending reboot", ""},
-		"busy":     {"rollout: prepare", "not prepared", "(train, running, owner u1)"},
-		"off":      {"rollout: prepare", "not prepared", "(train, off, owner u1)"},
+		"busy":     {"", "not prepared", "(train, running, owner u1)"},
+		"off":      {"", "not prepared", "(train, off, owner u1)"},
 		"lost":     {"rollout: host check", "ready", ""},
 		"taken":    {"new disk", "not prepared", "is disabled, and not by gpustack: the reason is new disk"},
 		"raced":    {"rollout: reboot", "pending reboot", "(train, running, owner u1)"},
-		"kolla":    {"rollout: nova.conf", "pending reboot", "kolla-ansible reconfigure --tags nova --limit kolla"},
+		"kolla":    {"rollout: prepared, the reboot is left to do", "pending reboot", "kolla-ansible reconfigure --tags nova --limit kolla"},
+		"early":    {"", "not prepared", "-e gpustack_node_state=prepared first"},
+		"empty":    {"", "not prepared", "only: the list is empty"},
 		"posing":   {"", "not prepared", "posing says that its name in Nova is whole"},
 		"mine":     {"new disk", "not prepared", "gpustack nova drain mine --step 'rollout: handed over' --yes"},
 	} {
@@ -448,7 +458,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 	}
 	for name, r := range recap {
 		failed := r.failed + r.unreachable
-		if want := map[string]string{"whole": "00", "planned": "00", "none": "00", "prepared": "00", "lost": "01"}[name]; want == "" && failed != "10" ||
+		if want := map[string]string{"whole": "00", "planned": "00", "none": "00", "prepared": "00", "kolla": "00", "lost": "01"}[name]; want == "" && failed != "10" ||
 			want != "" && failed != want {
 			t.Errorf("%s: %+v", name, r)
 		}
@@ -468,6 +478,12 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 	f.cloud.Instances = nil
 	at["taken"].node.Disabled = ""
 	at["mine"].node.Disabled = "gpustack 2026-11-27T09:00:00Z 5e0c3a71: rollout: handed over"
+	f.inventory["kolla"]["gpustack_node_state"] = "booted"
+	out, recap = f.play(f.table(), "--limit", "kolla")
+	if s := at["kolla"]; recap["kolla"].failed != "1" || s.reason() != "rollout: prepared, the reboot is left to do" ||
+		!strings.Contains(out, "node_custom_config, as the role gpustack.nova.controller does") {
+		t.Errorf("kolla: %q, %+v\n%s", s.reason(), recap["kolla"], out)
+	}
 	f.kollaAnsible(at["kolla"])
 	f.command("cp", "-a", at["kolla"].root, at["kolla"].dir+"/prepared")
 	f.inventory["busy"]["gpustack_node_flavor"] = "gpu.k4200.2"
@@ -528,7 +544,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 	if got := s.verdict(t); got != "not prepared" || s.node.Disabled != "" || strings.Contains(s.conf(t), "11b4") {
 		t.Errorf("whole: %s, %q:\n%s\n%s", got, s.node.Disabled, s.conf(t), out)
 	}
-	if s := at["kolla"]; s.tree(t) != before || s.reason() != "rollout: nova.conf" || recap["kolla"].failed != "1" ||
+	if s := at["kolla"]; s.tree(t) != before || s.reason() != "" || recap["kolla"].failed != "1" ||
 		!strings.Contains(out, "still offers functions of kolla: 0000:84:00.0, 0000:84:00.1, 0000:88:00.0, 0000:88:00.1. ") ||
 		!strings.Contains(out, "nova/kolla/nova.conf, ") {
 		t.Errorf("kolla: %q, %+v\n%s", s.reason(), recap["kolla"], out)

@@ -60,6 +60,18 @@ func TestRolloutStops(t *testing.T) {
 		}
 	}
 
+	// What can be refused is refused before the first of them is disabled, and in check mode too.
+	f.cloud.AddServer(f.guestOn("second", "ACTIVE", 1, "K4200:1"))
+	for _, args := range [][]string{{"--check"}, nil} {
+		out, recap := f.play(rollout, args...)
+		second.log(t, "controller")
+		are("with a guest", "", "")
+		if recap["second"].failed != "1" || !strings.Contains(out, "(train, running, owner u1)") || first.verdict(t) != "not prepared" {
+			t.Errorf("%q: %+v\n%s", args, recap, out)
+		}
+	}
+	f.cloud.Instances = nil
+
 	// One that cannot be reached ends the wave, too.
 	maps.Copy(f.inventory["first"], map[string]any{"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1})
 	_, recap := f.play(rollout)
@@ -69,12 +81,16 @@ func TestRolloutStops(t *testing.T) {
 	}
 	f.inventory["first"]["ansible_connection"] = "local"
 
-	// host prepare makes its change, and the answer is lost.
+	// host prepare makes its change, and the answer is lost. Both are disabled before the first wait.
 	f.fault("node", "first", "late", 1, "* host prepare *--yes *")
 	f.play(rollout)
 	are("after a failure", "rollout: prepare", "rollout: prepare")
 	if got := first.verdict(t); got != "pending reboot" {
 		t.Errorf("first: %s", got)
+	}
+	order, err := os.ReadFile(f.dir + "/order")
+	if last, wait := strings.LastIndex(string(order), " --wait=0s "), strings.Index(string(order), " --wait=1s "); err != nil || last < 0 || wait < last {
+		t.Errorf("%v: %s", err, order)
 	}
 
 	// Killed after the boot.

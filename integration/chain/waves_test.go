@@ -262,7 +262,7 @@ func (w *waves) bootIDs() (ids []string) {
 // copies: the role in the state planned copies the program, and changes nothing else.
 func (w *waves) copies() {
 	w.t.Helper()
-	all, boots := w.play("rollout", "-e", "wave=all", "-e", "gpustack_node_state=planned")
+	all, boots := w.play("rollout", "-e", "gpustack_wave=all", "-e", "gpustack_node_state=planned")
 	for _, m := range w.hosts {
 		if r, ran := all[m.Host.Name]; !ran || r.failed+r.unreachable > 0 || boots[m.Host.Name] > 0 {
 			w.t.Errorf("%s: %+v, boots %v", m.Host.Name, all, boots)
@@ -286,7 +286,7 @@ func (w *waves) unchanged() {
 // has one canary.
 func (w *waves) plan() {
 	t := w.t
-	w.play("collect", "-e", "folder="+w.dir+"/nodes")
+	w.play("collect", "-e", "gpustack_folder="+w.dir+"/nodes")
 	_, document := w.services()
 	w.write("services.json", string(document))
 	w.write("waves.yml", w.succeed("fleet", "plan", w.dir+"/nodes", "--keep", "0", "--map", w.dir+"/services.json", "-o", "ansible-inventory"))
@@ -308,7 +308,7 @@ func (w *waves) plan() {
 // rollout rolls out a wave: its host boots once, and the other one stays as it is.
 func (w *waves) rollout(wave string, i int) {
 	w.t.Helper()
-	all, boots := w.play("rollout", "-i", w.dir+"/waves.yml", "-e", "wave="+wave)
+	all, boots := w.play("rollout", "-i", w.dir+"/waves.yml", "-e", "gpustack_wave="+wave)
 	host := w.planned[i]
 	if r, ran := all[host]; !ran || len(all) != 1 || r.failed+r.unreachable > 0 || r.changed == 0 {
 		w.t.Errorf("%s, %s: %+v", wave, host, all)
@@ -343,7 +343,7 @@ func (w *waves) ready() {
 func (w *waves) again() {
 	w.t.Helper()
 	before := w.bootIDs()
-	all, boots := w.play("rollout", "-i", w.dir+"/waves.yml", "-e", "wave=wave_00:wave_01")
+	all, boots := w.play("rollout", "-i", w.dir+"/waves.yml", "-e", "gpustack_wave=wave_00:wave_01")
 	if diff := cmp.Diff(map[string]recap{"gpu1": {}, "gpu2": {}}, all, cmp.AllowUnexported(recap{})); diff != "" || boots["gpu1"]+boots["gpu2"] != 0 {
 		w.t.Errorf("boots %v, tasks (-want +got):\n%s", boots, diff)
 	}
@@ -356,7 +356,7 @@ func (w *waves) again() {
 // they had, and are compute nodes that Nova schedules to, without GPUs.
 func (w *waves) undo() {
 	t := w.t
-	all, boots := w.play("undo", "-i", w.dir+"/waves.yml", "-e", "wave=wave_00:wave_01")
+	all, boots := w.play("undo", "-i", w.dir+"/waves.yml", "-e", "gpustack_wave=wave_00:wave_01")
 	for _, m := range w.hosts {
 		name := m.Host.Name
 		if r, ran := all[name]; !ran || r.failed+r.unreachable > 0 || r.changed == 0 || boots[name] != 1 {

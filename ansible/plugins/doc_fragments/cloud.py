@@ -9,27 +9,26 @@ __metaclass__ = type
 class ModuleDocFragment(object):
     DOCUMENTATION = r"""
 options:
-  os_cloud:
+  cloud:
     description:
       - The cloud in clouds.yaml. Without it the variables C(OS_CLOUD), or C(OS_AUTH_URL) and the others, count.
     type: str
-  os_region_name:
+  region_name:
     description:
       - The region of the cloud.
     type: str
-  os_cacert:
+  ca_cert:
     description:
       - A file with the certificates to trust.
     type: path
-  insecure:
+  validate_certs:
     description:
-      - Skip TLS certificate verification.
+      - Whether to verify TLS certificates. By default they are verified.
     type: bool
-    default: false
-  timeout:
+  api_timeout:
     description:
-      - How long to wait for each answer, such as C(1m0s).
-    type: str
+      - How many seconds to wait for each answer.
+    type: int
 notes:
   - Passwords and tokens are not options, so that they are in no result and in no log. Write them into clouds.yaml or secure.yaml
     on the host of the task. Ansible prints what C(environment) sets for a task with C(-vvv).

@@ -23,14 +23,15 @@ FOLDERS = ["/usr/local/sbin", "/usr/sbin", "/sbin"]
 # What a page of help prints in front of the description of an option.
 HELP_FLAG = re.compile(r"^  (?:-\w, )?(--[a-z][a-z-]*)", re.MULTILINE)
 
-# Each table has options of a module: the flag that passes the option, and the type of its value.
+# Each table has options of a module: the flag that passes the option, and the type of its value. "unless" is a bool whose flag is
+# passed if it is false, "seconds" an int that is passed as a time. Those of the cloud are named as in openstack.cloud.
 ROOT = {"root": ("--root", "path")}
 CLOUD = {
-    "os_cloud": ("--os-cloud", "str"),
-    "os_region_name": ("--os-region-name", "str"),
-    "os_cacert": ("--os-cacert", "path"),
-    "insecure": ("--insecure", "bool"),
-    "timeout": ("--timeout", "str"),
+    "cloud": ("--os-cloud", "str"),
+    "region_name": ("--os-region-name", "str"),
+    "ca_cert": ("--os-cacert", "path"),
+    "validate_certs": ("--insecure", "unless"),
+    "api_timeout": ("--timeout", "seconds"),
 }
 
 
@@ -51,7 +52,7 @@ def argument_spec(flags, own):
         elif kind == "bool":
             spec[name] = {"type": "bool", "default": False}
         else:
-            spec[name] = {"type": kind}
+            spec[name] = {"type": {"unless": "bool", "seconds": "int"}.get(kind, kind)}
     if "root" in flags:
         spec["root"]["default"] = "/"
     if "token" in flags:
@@ -99,6 +100,10 @@ class Gpustack(object):
                 continue
             if kind == "bool":
                 passed += [flag] if value else []
+            elif kind == "unless":
+                passed += [] if value else [flag]
+            elif kind == "seconds":
+                passed.append("%s=%ds" % (flag, value))
             elif kind == "list":
                 passed += ["%s=%s" % (flag, element) for element in value]
             else:

@@ -27,6 +27,7 @@ options:
     description:
       - The role of the machine, C(controller), C(compute) or C(all). By default it is inferred.
     type: str
+    choices: [controller, compute, all]
   release:
     description:
       - Nova's release, such as C(zed). By default that of the installed one.
@@ -107,10 +108,11 @@ options:
     description:
       - Only return the options for a deployment tool, as C(ini), C(kolla), C(tripleo) or C(rhoso).
     type: str
-  timeout:
+    choices: [ini, kolla, tripleo, rhoso]
+  api_timeout:
     description:
-      - How long to wait for each answer of the cloud and the first answer of each database, such as C(1m0s).
-    type: str
+      - How many seconds to wait for each answer of the cloud and the first answer of each database.
+    type: int
 """
 
 EXAMPLES = r"""
@@ -196,9 +198,13 @@ FLAGS = joined(ROOT, {
     "conf": ("--conf", "str"),
     "drop_in": ("--drop-in", "bool"),
     "render": ("--render", "str"),
-    "timeout": ("--timeout", "str"),
+    "api_timeout": ("--timeout", "seconds"),
 })
-OWN = {"managed": {"type": "str", "choices": ["yes", "no"]}}
+OWN = {
+    "role": {"type": "str", "choices": ["controller", "compute", "all"]},
+    "managed": {"type": "str", "choices": ["yes", "no"]},
+    "render": {"type": "str", "choices": ["ini", "kolla", "tripleo", "rhoso"]},
+}
 
 
 def main():

@@ -42,7 +42,7 @@ options:
     default: false
   wait:
     description:
-      - How long to wait at most until nothing is in progress on the host, such as C(10m0s).
+      - How long to wait at most until nothing is in progress on the host, such as C(10m0s). With C(0s) it does not wait.
     type: str
   wait_empty:
     description:
@@ -61,14 +61,14 @@ EXAMPLES = r"""
     host: "{{ inventory_hostname }}"
     reason: new kernel
     wait_empty: 2h
-    os_cloud: lab
+    cloud: lab
   delegate_to: localhost
 
 - name: Note what is being done
   gpustack.nova.drain:
     host: "{{ inventory_hostname }}"
     step: reboot
-    os_cloud: lab
+    cloud: lab
   delegate_to: localhost
 """
 
@@ -144,7 +144,7 @@ def main():
     servers = [server_of(task, s) for s in task.field("servers")]
     running = [s for s in servers if s["power"] == "running"]
     shown.update(servers=servers, running=running, blocking=[s for s in running if s["gpus"] is not False], empty=None if task.params["step"] else not servers)
-    if task.rc == 2 and not task.check_mode and task.params["fail_on_servers"]:
+    if shown["blocking"] and not task.check_mode and task.params["fail_on_servers"]:
         names = ", ".join("%s (%s) of user %s" % (s["id"], s["name"], s["owner"]) for s in shown["blocking"])
         task.fail("servers_running", "servers with GPUs run on %s: %s: their owners must stop them, or migrate them" % (task.params["host"], names), **shown)
     task.succeed(**shown)

@@ -33,7 +33,7 @@ EXAMPLES = r"""
 - name: Return the node to scheduling
   gpustack.nova.enable:
     host: "{{ inventory_hostname }}"
-    os_cloud: lab
+    cloud: lab
   delegate_to: localhost
 """
 

@@ -11,7 +11,7 @@ module: flavor_test
 short_description: Boot a server with a flavor and count the devices in the guest
 version_added: 0.1.0
 description:
-  - Runs C(gpustack flavor test), which deletes the server afterwards: the module reports no change.
+  - Runs C(gpustack flavor test), which deletes the server afterwards. The module reports no change.
   - A verdict other than C(pass) is a failure with the reason C(verdict). In check mode no server is booted, and the verdict is null.
 author:
   - the gpustack authors (@gpustack)
@@ -38,7 +38,7 @@ options:
     description:
       - Attach the server to this network, a name, an id, C(none) or C(auto).
     type: str
-  az:
+  availability_zone:
     description:
       - Boot in this availability zone.
     type: str
@@ -80,7 +80,7 @@ EXAMPLES = r"""
     flavor: gpu.k4200.2
     image: debian-12
     host: "{{ inventory_hostname }}"
-    os_cloud: lab
+    cloud: lab
   delegate_to: localhost
 """
 
@@ -113,7 +113,7 @@ FLAGS = joined(ROOT, CLOUD, {
     "image": ("--image", "str"),
     "host": ("--host", "str"),
     "network": ("--network", "str"),
-    "az": ("--az", "str"),
+    "availability_zone": ("--az", "str"),
     "wait": ("--wait", "str"),
     "conf": ("--conf", "list"),
     "count": ("--count", "int"),

@@ -22,7 +22,7 @@ extends_documentation_fragment:
 EXAMPLES = r"""
 - name: List the drained services
   gpustack.nova.fleet_status_info:
-    os_cloud: lab
+    cloud: lab
   register: fleet
   delegate_to: localhost
   run_once: true

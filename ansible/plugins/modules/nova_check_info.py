@@ -24,6 +24,7 @@ options:
     description:
       - The role of the machine, C(controller), C(compute) or C(all). By default it is inferred.
     type: str
+    choices: [controller, compute, all]
   release:
     description:
       - Nova's release, such as C(zed). By default that of the installed one.
@@ -102,10 +103,11 @@ FLAGS = joined(ROOT, CLOUD, {
     "libvirt": ("--libvirt", "str"),
     "qemu": ("--qemu", "str"),
 })
+OWN = {"role": {"type": "str", "choices": ["controller", "compute", "all"]}}
 
 
 def main():
-    task = Gpustack(["nova", "check"], FLAGS)
+    task = Gpustack(["nova", "check"], FLAGS, OWN)
     task.run()
     problems = [f for f in task.field("findings") if task.field("status", f) == "fail"]
     task.succeed(ok=task.field("passed"), problems=problems, offered=task.field("offered"))

@@ -59,10 +59,12 @@ options:
     description:
       - Which side gets the NVSwitches of the GPUs, C(host) or C(guest).
     type: str
+    choices: [host, guest]
   driver:
     description:
       - The driver to bind functions to, C(vfio-pci) or C(pci-stub).
     type: str
+    choices: [vfio-pci, pci-stub]
   if_present:
     description:
       - Succeed without a change on a machine that has no such device.
@@ -153,7 +155,11 @@ FLAGS = joined(ROOT, {
     "rebuild": ("--rebuild", "bool"),
     "no_rebuild": ("--no-rebuild", "bool"),
 })
-OWN = {"state": {"type": "str", "choices": ["present", "absent"], "default": "present"}}
+OWN = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "nvswitch": {"type": "str", "choices": ["host", "guest"]},
+    "driver": {"type": "str", "choices": ["vfio-pci", "pci-stub"]},
+}
 
 
 def main():
