@@ -293,10 +293,17 @@ func TestInstall(t *testing.T) {
 	}
 	r.env = append(r.env, "ANSIBLE_COLLECTIONS_PATH="+installed)
 	for kind, names := range map[string][]string{"module": moduleNames(t), "role": {"node", "controller"}} {
+		args := []string{"--type", kind}
 		for _, name := range names {
-			out, talk, status := r.command(t, "ansible-doc", "--type", kind, "gpustack.nova."+name)
-			if status != 0 || talk != "" || !strings.Contains(strings.ToLower(out), "gpustack") {
-				t.Errorf("%s %s: %d\n%s%s", kind, name, status, out, talk)
+			args = append(args, "gpustack.nova."+name)
+		}
+		out, talk, status := r.command(t, "ansible-doc", args...)
+		if status != 0 || talk != "" {
+			t.Errorf("%s: %d\n%s", kind, status, talk)
+		}
+		for _, name := range args[2:] {
+			if !strings.Contains(strings.ToLower(out), name) {
+				t.Errorf("%s %s is not shown", kind, name)
 			}
 		}
 	}
