@@ -287,11 +287,11 @@ func TestInstall(t *testing.T) {
 		t.Fatalf("%q, %v", archives, err)
 	}
 	installed := r.dir + "/installed"
+	r.env = append(r.env, "ANSIBLE_COLLECTIONS_PATH="+installed)
 	if out, talk, status := r.command(t, "unshare", "--net", "ansible-galaxy", "collection", "install", archives[0], "--collections-path",
 		installed); status != 0 || !strings.Contains(out, "was installed successfully") {
 		t.Fatalf("%d\n%s%s", status, out, talk)
 	}
-	r.env = append(r.env, "ANSIBLE_COLLECTIONS_PATH="+installed)
 	for kind, names := range map[string][]string{"module": moduleNames(t), "role": {"node", "controller"}} {
 		args := []string{"--type", kind}
 		for _, name := range names {
