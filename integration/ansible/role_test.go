@@ -181,8 +181,9 @@ const upgradeTasks = `---
 func (f *roleFleet) live(s *server) {
 	f.t.Helper()
 	for name, content := range map[string]string{
-		"etc/hostname": s.name + "\n", "proc/sys/kernel/hostname": s.name + "\n", "etc/machine-id": "3d12f0d5c3a94e7b8a6d2b1c0e9f8a7b\n", "proc/sys/kernel/random/boot_id": "b0b0\n",
-		"proc/uptime": "3600.75 7000.00\n", "proc/stat": "btime 1772352000\n",
+		"etc/hostname": s.name + "\n", "proc/sys/kernel/hostname": s.name + "\n", "etc/machine-id": "3d12f0d5c3a94e7b8a6d2b1c0e9f8a7b\n",
+		"proc/sys/kernel/random/boot_id": "b0b0\n",
+		"proc/uptime":                    "3600.75 7000.00\n", "proc/stat": "btime 1772352000\n",
 		"proc/1/stat": "1 (systemd) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 1 1 1 1\n", "proc/1/cmdline": "/sbin/init\x00",
 		"proc/50/stat":    "50 (nova-compute) S 1 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 60000 1 1 1\n",
 		"proc/50/cmdline": "/usr/bin/python3\x00/usr/bin/nova-compute\x00",
@@ -458,7 +459,8 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 	}
 	for name, r := range recap {
 		failed := r.failed + r.unreachable
-		if want := map[string]string{"whole": "00", "planned": "00", "none": "00", "prepared": "00", "kolla": "00", "lost": "01"}[name]; want == "" && failed != "10" ||
+		if want := map[string]string{"whole": "00", "planned": "00", "none": "00", "prepared": "00", "kolla": "00",
+			"lost": "01"}[name]; want == "" && failed != "10" ||
 			want != "" && failed != want {
 			t.Errorf("%s: %+v", name, r)
 		}
