@@ -182,5 +182,5 @@ var (
 	rootedText = host.LazyRegexp(`\bgpustack ` + rootedNames + `\b`)
 )
 
-const rootedNames = `(host (scan|check|prepare|bind|release|guests|snapshot)|` +
+const rootedNames = `(status|host (scan|check|prepare|bind|release|guests|snapshot)|` +
 	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare|test)|repair-migration|history|undo)`

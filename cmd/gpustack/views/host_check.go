@@ -21,13 +21,13 @@ type HostCheck struct {
 	Verdict checklist.Verdict `json:"verdict"`
 	Passed  bool              `json:"passed"` // whether no check has failed
 	// whether the record takes effect only after a reboot; null if unknown
-	Reboot host.Bool `json:"reboot_required"`
+	Reboot host.Bool  `json:"reboot_required"`
+	Next   *host.Next `json:"next"` // the next step; null for none
 	// at least one of each check, from the hardware up
 	Findings []host.Finding `json:"findings"`
 	// files that cannot be read or parsed; why the cache of initramfs images is not used
 	Warnings []string         `json:"warnings"`
-	Next     *host.Next       `json:"next"` // the next step; null for none
-	Host     *string          `json:"-"`    // for people: Head has it
+	Host     *string          `json:"-"` // for people: Head has it
 	Metrics  []metrics.Sample `json:"-"`
 }
 
