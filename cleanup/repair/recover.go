@@ -248,9 +248,10 @@ func (r *Repairer) fence(ctx context.Context, u *cleanup.Unit, undoing bool, dec
 	}
 	var is sides
 	var touched []cleanup.Row
-	// A transaction whose connection was lost holds its locks until it has ended.
+	// A transaction whose connection was lost holds its locks until it has ended, and what Placement
+	// does with a late request is known once it has answered a later one.
 	const tries = 10
-	_, err := r.bring(ctx, u, tries, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (_ []cleanup.Row, to Side, err error) {
+	_, err := r.bring(ctx, u, tries, true, func(ctx context.Context, tx *sql.Tx, _ novadb.Cell) (_ []cleanup.Row, to Side, err error) {
 		if err = sameDatabase(ctx, tx, u); err != nil {
 			return nil, "", err
 		}

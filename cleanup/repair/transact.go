@@ -20,15 +20,15 @@ type step func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (rows []cleanu
 // bring brings the rows and the allocations of a unit to where a step leads, or leaves both as they
 // are. Each try is one transaction, which locks the evidence and takes the step, writes the rows,
 // writes Placement, and is committed: the database may refuse before Placement is asked, and for other
-// clients Placement changes first. The end of ctx, and a write that Placement has not confirmed, do not
-// end a running transaction, but prevent another try. asked is whether Placement was asked to change
-// the allocations.
+// clients Placement changes first. The end of ctx, and unless insists is set a write that Placement has
+// not confirmed, do not end a running transaction, but prevent another try. asked is whether Placement
+// was asked to change the allocations.
 //
 // Errors: ErrUnknown if the outcome of COMMIT is unknown. After any other error the rows are not
 // written.
-func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, decide step) (asked bool, err error) {
+func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, insists bool, decide step) (asked bool, err error) {
 	confirmed := true
-	for try := 0; try == 0 || try < tries && confirmed && again(err) && ctx.Err() == nil; try++ {
+	for try := 0; try == 0 || try < tries && (confirmed && again(err) || insists && errors.Is(err, errSilent)) && ctx.Err() == nil; try++ {
 		err = r.locked(context.WithoutCancel(ctx), u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (writes bool, err error) {
 			early, cancel := beforeLast(ctx)
 			defer cancel()
@@ -39,7 +39,7 @@ func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, decide
 			if err != nil || u.Placement == nil || to == "" {
 				return len(rows) > 0, err
 			}
-			limited, end := context.WithTimeoutCause(ctx, postLimit, fmt.Errorf("no answer within %s", postLimit))
+			limited, end := context.WithTimeoutCause(ctx, postLimit, errSilent)
 			defer end()
 			err = r.allocate(limited, u, to, &asked)
 			confirmed = err == nil || !asked
@@ -63,7 +63,7 @@ func (r *Repairer) carry(ctx context.Context, units []cleanup.Unit, u *cleanup.U
 	rows func(context.Context, *sql.Tx, novadb.Cell) ([]cleanup.Row, error)) error {
 	const tries = 3
 	state := u.State
-	asked, err := r.bring(ctx, u, tries, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) ([]cleanup.Row, Side, error) {
+	asked, err := r.bring(ctx, u, tries, false, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) ([]cleanup.Row, Side, error) {
 		u.State = state
 		changes, err := rows(ctx, tx, cell)
 		if err != nil {
@@ -154,6 +154,9 @@ func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context
 
 // errHeld goes with a transaction that was rolled back so that Nova does not have to wait.
 var errHeld = fmt.Errorf("rows of Nova would have been locked for longer than %s", holdLimit)
+
+// errSilent goes with a write that Placement has not answered.
+var errSilent = fmt.Errorf("no answer within %s", postLimit)
 
 // lock locks the rows of the unit's evidence, in the order of Nova's instance_destroy
 // (nova/db/main/api.py). The index of migrations begins with deleted and instance_uuid, so no
