@@ -75,7 +75,7 @@ func runStatus(ctx context.Context, u *term.UI, opts statusOptions) error {
 		return err
 	}
 	guests := guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, nil)), time.Now())
-	s := views.NewStatus(views.NewHostCheck(checked), views.NewContainerCheck(root, containers), adapters, guests, checked)
+	s := views.NewStatus(checked, views.NewContainerCheck(root, containers), adapters, guests)
 	u.Warn(s.Warnings...)
 	return showReport(u, opts.format, s, func() { views.PrintStatus(u, s) }, s.Next == nil)
 }

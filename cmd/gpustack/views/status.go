@@ -28,14 +28,14 @@ type statusLine struct {
 	// Subject is "prepared", "booted", "bound", "offered", "in use", "containers", "rdma" or
 	// "journal".
 	Subject string      `json:"subject"`
-	Status  host.Status `json:"status"` // the worst of its findings; "n/a" also where it is not known
+	Status  host.Status `json:"status"` // the worst of its findings; "n/a" also where it is unknown
 	Seen    string      `json:"seen"`   // for people
 }
 
 // NewStatus returns the status of a machine from its checks and its guests. rdma is nil where no
 // adapter is recorded.
-func NewStatus(h HostCheck, c ContainerCheck, r *RDMACheck, guests guest.Report, checked node.HostChecked) Status {
-	m := checked.Machine
+func NewStatus(checked node.HostChecked, c ContainerCheck, r *RDMACheck, guests guest.Report) Status {
+	h, m := NewHostCheck(checked), checked.Machine
 	s := Status{Schema: 1, Verdict: h.Verdict, Warnings: h.Warnings, machine: hostLine(h.Host, h.System)}
 	s.add("prepared", h.Findings, "prepared")
 	s.Subjects = append(s.Subjects, booted(h.Reboot))
@@ -132,7 +132,7 @@ func inUse(r guest.Report, functions pci.Devices) statusLine {
 		for _, source := range r.Unread() {
 			unread = append(unread, source.Name)
 		}
-		return statusLine{"in use", host.NA, "not known: " + host.Listed(unread, "and") + " cannot be read"}
+		return statusLine{"in use", host.NA, "unknown: " + host.Listed(unread, "and") + " cannot be read"}
 	case len(functions) == 0:
 		return statusLine{"in use", host.NA, "no function is for guests"}
 	}
