@@ -79,8 +79,12 @@ func sessionSettings() []settings {
 const collation = "utf8mb4_general_ci"
 
 // set sets the variables of a session. Variables that the server does not have are skipped.
-func (s settings) set(ctx context.Context, conn driver.ExecerContext) error {
-	_, err := conn.ExecContext(ctx, "SET SESSION "+strings.Join(s.values, ", SESSION "), nil)
+func (s settings) set(ctx context.Context, conn driver.Conn) error {
+	execer, ok := conn.(driver.ExecerContext)
+	if !ok {
+		return fmt.Errorf("the driver's %T executes nothing", conn)
+	}
+	_, err := execer.ExecContext(ctx, "SET SESSION "+strings.Join(s.values, ", SESSION "), nil)
 	if err == nil || s.of != "" && errorNumber(err) == errorUnknownVariable {
 		return nil
 	}

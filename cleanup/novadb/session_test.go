@@ -7,17 +7,25 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 )
 
 // fakeServer accepts SET statements of variables that it has, and of an init_command.
 type fakeServer struct {
+	driver.Conn
 	lacks   []string // variables that it does not have
 	refuses string   // a variable that it has, and refuses to set
 	session map[string]string
 	order   []string // the variables and init_command, as they were set
 }
+
+func (f *fakeServer) Connect(context.Context) (driver.Conn, error) { return f, nil }
+
+func (f *fakeServer) Driver() driver.Driver { return nil }
+
+func (f *fakeServer) Close() error { return nil }
 
 // ExecContext implements driver.ExecerContext. Like a real server it sets all variables of a
 // statement or none.
@@ -72,8 +80,7 @@ func TestSessionSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := &fakeServer{lacks: test.lacks, refuses: test.refuses, session: map[string]string{}}
-			c := &connector{target: &Target{}}
-			err := c.prepare(t.Context(), server)
+			_, err := (&connector{server, time.Minute}).Connect(t.Context())
 			if test.want != "" {
 				if err == nil || err.Error() != test.want {
 					t.Errorf("%v, want %s", err, test.want)

@@ -146,7 +146,7 @@ func (r *Repairer) locked(ctx context.Context, u *cleanup.Unit, act func(context
 	if !writes {
 		return nil
 	}
-	if err = tx.Commit(); errors.Is(err, novadb.ErrCommitUnknown) {
+	if err = novadb.Commit(conn, tx); errors.Is(err, novadb.ErrCommitUnknown) {
 		return unknownBecause(err)
 	}
 	return err // the server has rolled back
