@@ -122,7 +122,7 @@ type arguments struct {
 	file, group                                        string // read_default_file, read_default_group
 
 	ca, cert, key, mode string          // of TLS
-	flags               map[string]bool // of ssl_check_hostname and others, as far as they are given
+	flags               map[string]bool // ssl_verify_cert, and ssl of the option file, as far as they are given
 }
 
 // ignored are arguments that make no difference here: character sets, autocommit and the SQL mode,
@@ -150,7 +150,7 @@ func (a *arguments) apply(values url.Values) (errs []error) {
 				fail("a number of seconds")
 			}
 			*times[key] = time.Duration(n * float64(time.Second))
-		case slices.Contains([]string{"ssl_check_hostname", "ssl_verify_identity", "ssl_verify_cert"}, key):
+		case key == "ssl_verify_cert":
 			on, known := truths[strings.ToLower(value)]
 			if !known {
 				fail("true or false")
@@ -207,20 +207,16 @@ var tlsModes = []string{"DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"}
 // the certificate has the server's name. By default both are, as PyMySQL does; without ssl_ca the
 // authorities of the machine that gpustack runs on count. Of several arguments the strictest counts.
 func (a *arguments) verifies() (chain, identity bool) {
-	check, checked := a.flags["ssl_check_hostname"]
-	verify, verified := a.flags["ssl_verify_identity"]
-	cert, certified := a.flags["ssl_verify_cert"]
+	verify, given := a.flags["ssl_verify_cert"]
 	switch {
-	case check || verify || a.mode == "VERIFY_IDENTITY":
+	case a.mode == "VERIFY_IDENTITY":
 		return true, true
 	case a.mode == "REQUIRED":
-		return cert || a.ca != "", false
-	case a.mode == "VERIFY_CA", cert:
-		return true, false
-	case certified:
-		return false, false
+		return verify || a.ca != "", false
+	case a.mode == "VERIFY_CA", given:
+		return verify || a.mode != "", false
 	}
-	return true, !checked && !verified
+	return true, true
 }
 
 // tls returns the TLS configuration, nil for a connection without TLS: any argument of TLS switches

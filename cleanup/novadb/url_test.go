@@ -87,7 +87,7 @@ func TestParseURL(t *testing.T) {
 		c.ReadTimeout != 1500*time.Millisecond || c.Timeout != 3*time.Second || !c.ParseTime {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?ssl_check_hostname=true"); err != nil || c.TLS == nil ||
+	if c, err := ParseURL(root, "mysql+pymysql://n:x@db/nova?ssl_mode=VERIFY_IDENTITY"); err != nil || c.TLS == nil ||
 		c.TLS.ServerName != "db" || c.TLS.InsecureSkipVerify {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -149,12 +149,11 @@ func TestTLS(t *testing.T) {
 		"etc/my.cnf": "[client]\nssl-ca=/etc/ca.pem\n[on]\nssl\n[off]\nssl=0\n[both]\nssl=1\nssl-ca=/etc/ca.pem\n"})
 	const file = "mysql+pymysql://db/nova?read_default_file=/etc/my.cnf"
 	for url, want := range map[string]string{
-		"mysql+pymysql://db/nova":                                             "none",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem":                          "name",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_check_hostname=false": "authority",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=true":     "authority",
-		"mysql+pymysql://db/nova?ssl_verify_cert=true":                        "authority",
-		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=false":    "nothing",
+		"mysql+pymysql://db/nova":                                          "none",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem":                       "name",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=true":  "authority",
+		"mysql+pymysql://db/nova?ssl_verify_cert=true":                     "authority",
+		"mysql+pymysql://db/nova?ssl_ca=/etc/ca.pem&ssl_verify_cert=false": "nothing",
 		file:                              "name",
 		file + "&read_default_group=on":   "name",
 		file + "&read_default_group=off":  "none",
@@ -165,20 +164,12 @@ func TestTLS(t *testing.T) {
 		"mysql://db/nova?ssl_mode=VERIFY_CA":                          "authority",
 		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_ca=/etc/ca.pem": "name",
 		"mysql://db/nova?ssl_mode=DISABLED":                           "none",
-		"mysql+pymysql://db/nova?ssl_check_hostname=false":            "authority",
-		"mysql+pymysql://db/nova?ssl_verify_identity=true":            "name",
 		"mysql+pymysql://db/nova?ssl_verify_cert=false":               "nothing",
 
 		// Of several arguments, the strictest counts.
-		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_check_hostname=false":             "name",
-		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_verify_cert=false":                "name",
-		"mysql://db/nova?ssl_mode=VERIFY_CA&ssl_verify_cert=false":                      "authority",
-		"mysql://db/nova?ssl_mode=REQUIRED&ssl_ca=/etc/ca.pem&ssl_check_hostname=false": "authority",
-		"mysql://db/nova?ssl_mode=REQUIRED&ssl_check_hostname=true":                     "name",
-		"mysql://db/nova?ssl_mode=REQUIRED&ssl_verify_cert=true":                        "authority",
-		"mysql+pymysql://db/nova?ssl_check_hostname=true&ssl_verify_identity=false":     "name",
-		"mysql+pymysql://db/nova?ssl_check_hostname=false&ssl_verify_identity=true":     "name",
-		"mysql+pymysql://db/nova?ssl_verify_cert=false&ssl_verify_identity=true":        "name",
+		"mysql://db/nova?ssl_mode=VERIFY_IDENTITY&ssl_verify_cert=false": "name",
+		"mysql://db/nova?ssl_mode=VERIFY_CA&ssl_verify_cert=false":       "authority",
+		"mysql://db/nova?ssl_mode=REQUIRED&ssl_verify_cert=true":         "authority",
 	} {
 		target, err := ParseURL(root, url)
 		if err != nil {
@@ -190,18 +181,20 @@ func TestTLS(t *testing.T) {
 		}
 	}
 	for url, want := range map[string]string{
-		"mysql://db/nova?ssl_ca=/etc/my.cnf":                         "/etc/my.cnf: has no certificate",
-		"mysql://db/nova?ssl_cert=/etc/no":                           "no such file or directory",
-		"mysql://db/nova?ssl_cert=/etc/my.cnf":                       "/etc/my.cnf: tls: failed to find any PEM data",
-		"mysql://db/nova?ssl_mode=DISABLED&ssl_ca=/etc/ca.pem":       "ssl_mode DISABLED conflicts with other TLS arguments",
-		file + "&ssl_mode=DISABLED":                                  "ssl_mode DISABLED conflicts with other TLS arguments, of the URL or of the option file",
-		"mysql://db/nova?ssl_mode=DISABLED&ssl_check_hostname=false": "ssl_mode DISABLED conflicts with other TLS arguments",
-		"mysql://db/nova?ssl_mode=PREFERRED":                         `argument ssl_mode: "PREFERRED" is not one of`,
-		"mysql://db/nova?ssl_disabled=true":                          "argument ssl_disabled is not supported",
-		"mysql+pymysql://db/nova?ssl_cipher=HIGH":                    "argument ssl_cipher is not supported",
-		"mysql+pymysql://db/nova?ssl_capath=/etc":                    "argument ssl_capath is not supported",
-		"mysql+pymysql://db/nova?ssl_key_password=x":                 "argument ssl_key_password is not supported",
-		"mysql://db/nova?ssl=1":                                      "argument ssl is not supported",
+		"mysql://db/nova?ssl_ca=/etc/my.cnf":                     "/etc/my.cnf: has no certificate",
+		"mysql://db/nova?ssl_cert=/etc/no":                       "no such file or directory",
+		"mysql://db/nova?ssl_cert=/etc/my.cnf":                   "/etc/my.cnf: tls: failed to find any PEM data",
+		"mysql://db/nova?ssl_mode=DISABLED&ssl_ca=/etc/ca.pem":   "ssl_mode DISABLED conflicts with other TLS arguments",
+		file + "&ssl_mode=DISABLED":                              "ssl_mode DISABLED conflicts with other TLS arguments, of the URL or of the option file",
+		"mysql://db/nova?ssl_mode=PREFERRED":                     `argument ssl_mode: "PREFERRED" is not one of`,
+		"mysql://db/nova?ssl_disabled=true":                      "argument ssl_disabled is not supported",
+		"mysql+pymysql://db/nova?ssl_check_hostname=true":        "argument ssl_check_hostname is not supported",
+		"mysql+pymysql://db/nova?ssl_verify_identity=true":       "argument ssl_verify_identity is not supported",
+		"mysql://db/nova?ssl_mode=DISABLED&ssl_verify_cert=true": "ssl_mode DISABLED conflicts with other TLS arguments",
+		"mysql+pymysql://db/nova?ssl_cipher=HIGH":                "argument ssl_cipher is not supported",
+		"mysql+pymysql://db/nova?ssl_capath=/etc":                "argument ssl_capath is not supported",
+		"mysql+pymysql://db/nova?ssl_key_password=x":             "argument ssl_key_password is not supported",
+		"mysql://db/nova?ssl=1":                                  "argument ssl is not supported",
 	} {
 		if _, err := ParseURL(root, url); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", url, err, want)

@@ -131,7 +131,7 @@ func TestTLS(t *testing.T) {
 		{"wrong", file, "certificate signed by unknown authority"},
 		{"wrong", "&ssl_mode=VERIFY_CA&ssl_ca=/etc/ca.pem", "certificate signed by unknown authority"},
 		{"other name", "&ssl_ca=/etc/ca.pem", "cannot validate certificate for 127.0.0.1"},
-		{"other name", "&ssl_ca=/etc/ca.pem&ssl_check_hostname=false", ""},
+		{"other name", "&ssl_ca=/etc/ca.pem&ssl_verify_cert=true", ""},
 		{"none", "&ssl_ca=/etc/ca.pem", "server does not support TLS"},
 		{"none", "&ssl_mode=REQUIRED", "server does not support TLS"},
 	} {

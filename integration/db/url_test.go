@@ -134,7 +134,7 @@ func TestURLIsSQLAlchemys(t *testing.T) {
 		"mysql+pymysql://nova:x@localhost/nova?unix_socket=%2Frun%2Fmysqld%2Fmysqld.sock",
 		"mysql://nova:x+y@db/nova",
 		"mysql+pymysql://nova:x@db/nova?ssl_ca=" + ca,
-		"mysql+pymysql://nova:x@db/nova?ssl_check_hostname=false&ssl_ca=" + ca,
+		"mysql+pymysql://nova:x@db/nova?ssl_verify_cert=true&ssl_ca=" + ca,
 		"mysql+pymysql://nova:x@db/nova?ssl_verify_cert=true",
 		"mysql+pymysql://nova:x@db/nova?ssl_verify_cert=false&ssl_ca=" + ca,
 		"mysql+pymysql://nova:x@db/nova?charset=&sql_mode=ANSI",
