@@ -171,56 +171,56 @@ func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provi
 	return places, nil
 }
 
-// askAll calls ask for each index below n, several at the same time. It stops after several
-// failures: a Placement that does not answer would otherwise be waited for once for each of
-// thousands. The error has the first failure, with the number of things whose answer is missing.
-func askAll(ctx context.Context, n int, things string, ask func(i int) error) error {
+// heldOn returns what consumers hold on providers, as far as Placement answers, by provider and
+// consumer. It asks for several at the same time, and stops after several failures: a Placement that
+// does not answer would otherwise be waited for once for each of thousands. unread has the first
+// failure, with the number of providers whose answer is missing.
+func heldOn(ctx context.Context, p Placement, providers []string) (held map[string]map[string]map[string]int, unread error) {
 	const beside = 8 // requests at the same time, and failures until the end
-	failures := make(chan error, n)
-	var wait sync.WaitGroup
+	held = map[string]map[string]map[string]int{}
+	failures := make(chan error, len(providers))
 	free := make(chan struct{}, beside)
-	answered := make([]bool, n)
-	for i := range n {
+	var wait sync.WaitGroup
+	var writes sync.Mutex
+	for _, provider := range providers {
 		free <- struct{}{}
 		if ctx.Err() != nil || len(failures) >= beside {
 			break
 		}
 		wait.Go(func() {
 			defer func() { <-free }()
-			err := ask(i)
-			if answered[i] = err == nil; err != nil {
+			answer, err := p.HeldOn(ctx, provider)
+			if err != nil {
 				failures <- err
+				return
 			}
+			writes.Lock()
+			defer writes.Unlock()
+			held[provider] = answer
 		})
 	}
 	wait.Wait()
-	missing := 0
-	for _, ok := range answered {
-		if !ok {
-			missing++
-		}
-	}
+	missing := len(providers) - len(held)
 	if missing == 0 {
-		return nil
+		return held, nil
 	}
 	err := context.Cause(ctx)
 	if len(failures) > 0 {
 		err = <-failures
 	}
-	return fmt.Errorf("%d of %d %s could not be read: %w", missing, n, things, err)
+	return held, fmt.Errorf("%d of %d resource providers could not be read: %w", missing, len(providers), err)
 }
 
 // held reads what consumers hold on providers.
 func (a *allocator) held(ctx context.Context, places []holding) (all []holding, unread error) {
-	answers := make([]map[string]map[string]int, len(places))
-	unread = askAll(ctx, len(places), "resource providers", func(i int) (err error) {
-		answers[i], err = a.placement.HeldOn(ctx, places[i].Provider)
-		return err
-	})
-	for i, answer := range answers {
-		for _, consumer := range slices.Sorted(maps.Keys(answer)) {
-			h := places[i]
-			h.Consumer, h.Resources = consumer, answer[consumer]
+	var providers []string
+	for _, h := range places {
+		providers = append(providers, h.Provider)
+	}
+	held, unread := heldOn(ctx, a.placement, providers)
+	for _, h := range places {
+		for _, consumer := range slices.Sorted(maps.Keys(held[h.Provider])) {
+			h.Consumer, h.Resources = consumer, held[h.Provider][consumer]
 			all = append(all, h)
 		}
 	}

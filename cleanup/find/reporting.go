@@ -14,12 +14,6 @@ import (
 	"gpustack/nova/pools"
 )
 
-// Providers reads the resource providers of PCI devices from Placement.
-type Providers interface {
-	PCIProviders(ctx context.Context) ([]cloud.Provider, error)
-	Consumers(ctx context.Context, provider string) ([]string, error)
-}
-
 // NotReporting is a compute node whose PCI devices are not, or not completely, in
 // Placement.
 type NotReporting struct {
@@ -55,7 +49,7 @@ type nodeDevice struct {
 // devices in use that have no allocation there. nova-compute with report_in_placement corrects
 // both when it starts (nova/compute/pci_placement_translator.py). The error names what could not
 // be read; the nodes found so far are returned with it.
-func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, matters func(vendor, product string) bool) ([]NotReporting, error) {
+func ListNotReporting(ctx context.Context, d *novadb.Databases, p Placement, matters func(vendor, product string) bool) ([]NotReporting, error) {
 	providers, err := p.PCIProviders(ctx)
 	if err != nil {
 		return nil, err
@@ -86,22 +80,11 @@ func ListNotReporting(ctx context.Context, d *novadb.Databases, p Providers, mat
 		}
 	}
 	slices.Sort(taken)
-	taken = slices.Compact(taken)
-	answers, answered := make([][]string, len(taken)), make([]bool, len(taken))
-	errs = append(errs, askAll(ctx, len(taken), "resource providers", func(i int) (err error) {
-		answers[i], err = p.Consumers(ctx, taken[i])
-		answered[i] = err == nil
-		return err
-	}))
-	consumers := map[string][]string{} // as far as Placement has answered
-	for i, provider := range taken {
-		if answered[i] {
-			consumers[provider] = answers[i]
-		}
-	}
+	held, unread := heldOn(ctx, p, slices.Compact(taken))
+	errs = append(errs, unread)
 	var found []NotReporting
 	for _, n := range nodes {
-		if why := n.notReported(below[n.UUID], consumers); len(why) > 0 {
+		if why := n.notReported(below[n.UUID], held); len(why) > 0 {
 			found = append(found, NotReporting{n.Cell, n.Host, why})
 		}
 	}
@@ -119,7 +102,7 @@ func (d nodeDevice) provider(below []cloud.Provider) (uuid string, ok bool) {
 }
 
 // notReported returns, as text, which of a node's devices or allocations Placement lacks.
-func (n pciNode) notReported(below []cloud.Provider, consumers map[string][]string) (why []string) {
+func (n pciNode) notReported(below []cloud.Provider, held map[string]map[string]map[string]int) (why []string) {
 	if len(below) == 0 {
 		return []string{"does not report its PCI devices to Placement"}
 	}
@@ -129,11 +112,11 @@ func (n pciNode) notReported(below []cloud.Provider, consumers map[string][]stri
 			why = append(why, device.shown+" is not in Placement")
 			continue
 		}
-		holders, answered := consumers[provider]
+		holders, answered := held[provider]
 		if device.consumers == nil || !answered {
 			continue
 		}
-		if !slices.ContainsFunc(device.consumers, func(c string) bool { return slices.Contains(holders, c) }) {
+		if !slices.ContainsFunc(device.consumers, func(c string) bool { _, has := holders[c]; return has }) {
 			why = append(why, fmt.Sprintf("%s is taken by %s, which has no allocation of it in Placement", device.shown, device.consumers[0]))
 		}
 	}

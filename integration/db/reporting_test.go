@@ -41,14 +41,18 @@ func (r *reported) PCIProviders(context.Context) (all []cloud.Provider, err erro
 	return all, r.fail
 }
 
-func (r *reported) Consumers(_ context.Context, provider string) ([]string, error) {
+func (r *reported) HeldOn(_ context.Context, provider string) (map[string]map[string]int, error) {
 	r.Lock()
 	defer r.Unlock()
 	r.asked++
 	if provider == r.failing {
 		return nil, errors.New("503")
 	}
-	return r.providers[provider], nil
+	held := map[string]map[string]int{}
+	for _, consumer := range r.providers[provider] {
+		held[consumer] = nil
+	}
+	return held, nil
 }
 
 // TestNotReporting: compute nodes whose devices are not in Placement, by live rows of

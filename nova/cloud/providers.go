@@ -3,7 +3,6 @@ package cloud
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
@@ -33,12 +32,6 @@ func (p *Placement) providers(ctx context.Context, what string, o resourceprovid
 // PCIProviders returns the providers of all PCI devices that compute nodes report.
 func (p *Placement) PCIProviders(ctx context.Context) ([]Provider, error) {
 	return p.providers(ctx, "resource providers with the trait "+managedPCI, resourceproviders.ListOpts{Required: managedPCI})
-}
-
-// Consumers returns the consumers that have an allocation on a provider, sorted.
-func (p *Placement) Consumers(ctx context.Context, provider string) ([]string, error) {
-	held, err := p.HeldOn(ctx, provider)
-	return slices.Sorted(maps.Keys(held)), err
 }
 
 // HeldOn returns what consumers hold on a provider: amounts by resource class, by consumer.

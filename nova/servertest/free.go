@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"gpustack/host"
@@ -117,11 +116,11 @@ func (e Evidence) placementHolds(ctx context.Context, server string, h held) (st
 		return fmt.Sprintf("the deleted server %s still has an allocation in Placement", server), nil
 	}
 	for _, p := range h.providers {
-		consumers, err := e.Placement.Consumers(ctx, p)
+		held, err := e.Placement.HeldOn(ctx, p)
 		if err != nil && !errors.Is(err, cloud.ErrNotFound) {
 			return "", err
 		}
-		if slices.Contains(consumers, server) {
+		if _, holds := held[server]; holds {
 			return fmt.Sprintf("the deleted server %s still uses resource provider %s", server, p), nil
 		}
 	}
