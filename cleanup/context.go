@@ -21,35 +21,29 @@ type Place struct {
 	Address string `json:"address"`
 }
 
-// contextObject is a migration_context in the format of oslo.versionedobjects
-// (nova/objects/migration_context.py, version 1.2; earlier versions lack the resources or the PCI
-// devices and requests).
-type contextObject struct {
-	Data struct {
-		Migration    int64            `json:"migration_id"`
-		NewDevices   contextDevices   `json:"new_pci_devices"`
-		OldRequests  *contextRequests `json:"old_pci_requests"`
-		NewRequests  *contextRequests `json:"new_pci_requests"`
-		NewTopology  json.RawMessage  `json:"new_numa_topology"`
-		NewResources json.RawMessage  `json:"new_resources"`
-	} `json:"nova_object.data"`
+// object is one in the format of oslo.versionedobjects.
+type object[T any] struct {
+	Data T `json:"nova_object.data"`
 }
 
-type contextDevices struct {
-	Data struct {
-		Objects []struct {
-			Data Place `json:"nova_object.data"`
-		} `json:"objects"`
-	} `json:"nova_object.data"`
-}
+// contextObject is a migration_context (nova/objects/migration_context.py, version 1.2; earlier
+// versions lack the resources or the PCI devices and requests).
+type contextObject object[struct {
+	Migration    int64            `json:"migration_id"`
+	NewDevices   contextDevices   `json:"new_pci_devices"`
+	OldRequests  *contextRequests `json:"old_pci_requests"`
+	NewRequests  *contextRequests `json:"new_pci_requests"`
+	NewTopology  json.RawMessage  `json:"new_numa_topology"`
+	NewResources json.RawMessage  `json:"new_resources"`
+}]
 
-type contextRequests struct {
-	Data struct {
-		Requests []struct {
-			Data contextRequest `json:"nova_object.data"`
-		} `json:"requests"`
-	} `json:"nova_object.data"`
-}
+type contextDevices object[struct {
+	Objects []object[Place] `json:"objects"`
+}]
+
+type contextRequests object[struct {
+	Requests []object[contextRequest] `json:"requests"`
+}]
 
 // contextRequest is a request in the form of instance_extra.pci_requests, which is no versioned
 // object (nova/objects/instance_pci_requests.py, to_json).
@@ -151,7 +145,7 @@ func (i Instance) afterMove(held []Held, arrived, resizes bool) (applies bool, w
 			return false, fmt.Sprintf("the context of migration %d has no new_pci_requests", c.Migration)
 		case !sameSet(has, c.Moved):
 			return false, fmt.Sprintf("the context of migration %d has other devices on the destination than the instance", c.Migration)
-		case resizes && !sameRequests(requests, c.New):
+		case resizes && !sameSet(requests, c.New):
 			return false, fmt.Sprintf("the resize of migration %d has not put the new flavor in place: "+
 				"the instance's pci_requests are not yet those of its context", c.Migration)
 		}
@@ -169,15 +163,11 @@ func (i Instance) afterMove(held []Held, arrived, resizes bool) (applies bool, w
 }
 
 // sameSet returns whether two lists have the same elements, each once.
-func sameSet[T comparable](a, b []T) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !slices.Contains(b, x) })
-}
-
-// sameRequests returns whether requests are the same, in whatever order.
-func sameRequests(a, b []Request) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(x Request) bool {
-		return !slices.ContainsFunc(b, func(y Request) bool { return reflect.DeepEqual(x, y) })
-	})
+func sameSet[T any](a, b []T) bool {
+	in := func(x T, list []T) bool {
+		return slices.ContainsFunc(list, func(y T) bool { return reflect.DeepEqual(x, y) })
+	}
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(x T) bool { return !in(x, b) })
 }
 
 // requested returns whether a device's request is one of these. Before Zed, devices of an alias have

@@ -26,25 +26,17 @@ func decodeUUID(text []byte) (id uuid, ok bool) {
 	if len(text) != len(form) {
 		return id, false
 	}
-	nibbles := 0
+	digits := make([]byte, 0, 2*len(id))
 	for i, c := range text {
-		var n byte
 		switch {
-		case c == '-' && form[i] == '-':
-			continue
-		case form[i] == '-':
+		case (c == '-') != (form[i] == '-'), 'A' <= c && c <= 'F':
 			return id, false
-		case '0' <= c && c <= '9':
-			n = c - '0'
-		case 'a' <= c && c <= 'f':
-			n = c - 'a' + 10
-		default:
-			return id, false
+		case c != '-':
+			digits = append(digits, c)
 		}
-		id[nibbles/2] = id[nibbles/2]<<4 | n
-		nibbles++
 	}
-	return id, true
+	_, err := hex.Decode(id[:], digits)
+	return id, err == nil
 }
 
 func (id uuid) String() string {
