@@ -88,11 +88,7 @@ func ClassifyAllocation(a Allocation, d Device, f Facts, moves []ContextMigratio
 	case i.Deleted:
 		found.Reason = "the instance is deleted"
 	case row.Case == CaseElsewhere && row.Migration == nil, row.Case == CaseNode && !f.Here:
-		where := "on no host"
-		if i.Host != nil {
-			where = "on " + *i.Host
-		}
-		found.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", where,
+		found.Reason = fmt.Sprintf("the instance is %s, and no open migration of it is to or from %s", i.where(),
 			cmp.Or(a.Host, "the compute node of the provider, which no cell has"))
 	default:
 		return nil, false

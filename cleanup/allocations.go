@@ -39,6 +39,14 @@ type Sites struct {
 	Moving bool
 }
 
+// Same returns whether all consumers hold the same in both.
+func (b Allocations) Same(other Allocations) bool {
+	same := func(x, y cloud.Allocations) bool {
+		return maps.EqualFunc(x.Providers, y.Providers, func(x, y map[string]int) bool { return maps.Equal(x, y) })
+	}
+	return same(b.Instance, other.Instance) && maps.EqualFunc(b.Migrations, other.Migrations, same)
+}
+
 // Settle returns the allocations as they must be once the migrations in b are closed: on its own
 // host, if it has one, the instance holds its allocations there, or else those of one of the
 // migrations; on nodes of There it holds nothing, and the migrations hold nothing at all. The
@@ -50,9 +58,9 @@ type Sites struct {
 //
 // An evacuation has no consumer of its own: the instance holds both hosts
 // (nova/compute/api.py, evacuate; nova/scheduler/utils.py, claim_resources).
-func (b Allocations) Settle(s Sites) (after Allocations, changed bool, err error) {
-	fail := func(why string) (Allocations, bool, error) {
-		return b, false, fmt.Errorf("%w: %s: %s", errAllocations, why, b.Text())
+func (b Allocations) Settle(s Sites) (after Allocations, err error) {
+	fail := func(why string) (Allocations, error) {
+		return b, fmt.Errorf("%w: %s: %s", errAllocations, why, b.Text())
 	}
 	instance := split(b.Instance, s)
 	third, held, kept := instance.third, false, instance.kept
@@ -89,11 +97,7 @@ func (b Allocations) Settle(s Sites) (after Allocations, changed bool, err error
 	default:
 		return fail("neither has allocations on the instance's own host")
 	}
-	same := maps.EqualFunc(b.Instance.Providers, after.Instance.Providers, func(x, y map[string]int) bool { return maps.Equal(x, y) })
-	if !held && same {
-		return b, false, nil
-	}
-	return after, true, nil
+	return after, nil
 }
 
 // Text returns what each consumer holds.

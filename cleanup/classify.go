@@ -116,9 +116,7 @@ const (
 // Classify judges a row.
 func Classify(d Device, f Facts) Finding {
 	f.Busy = cmp.Or(f.Busy, BusyAfter)
-	if f.Proof == nil {
-		f.Proof = reported{}
-	}
+	f.Proof = cmp.Or(f.Proof, NoProof())
 	c := &classifier{Finding{Cell: f.Cell, Device: d, Closings: []Closing{}, Frees: []Held{}, Reports: []string{}, card: f.Card}, d, f}
 	if f.Node != nil {
 		c.Host, c.Node = f.Node.Host, f.Node.Name
@@ -639,19 +637,15 @@ func (c *classifier) offline() {
 // report from after since. All devices of the instance on the node count as freed: each alone may
 // leave to the other what both free.
 func (c *classifier) inUse(since time.Time) string {
+	row := Held{Device: c.d, Host: c.f.Node.Host, NodeName: c.f.Node.Name, Card: c.f.Card}
 	var with []Device
 	if c.d.Status != StatusAvailable {
-		row := Held{Device: c.d, Host: c.f.Node.Host, NodeName: c.f.Node.Name, Card: c.f.Card}
 		with = row.mayFree(append([]Held{row}, c.f.Held...), c.f.Proof)
 	}
 	if why := lost(with); why != "" {
 		return why
 	}
-	owner := ""
-	if c.d.Instance != nil {
-		owner = *c.d.Instance
-	}
-	return c.f.Unused(c.f.Node.Host, owner, append(with, c.d), since)
+	return c.f.absent(row, with, since)
 }
 
 // Unused returns why devices of a host may not be released, "" if they may: a report from after
@@ -659,17 +653,10 @@ func (c *classifier) inUse(since time.Time) string {
 // that the guest of the instance is not there. Each release asks it: repairs, texts that only advise
 // one, and the undo of a claim.
 func (f Facts) Unused(host, instance string, devices []Device, since time.Time) string {
-	if f.Proof == nil {
-		return noReport(host)
-	}
 	if ok, why := f.Proof.Absent(host, instance, devices, latestChange(since, devices)); !ok {
 		return why
 	}
 	return ""
-}
-
-func noReport(host string) string {
-	return "no guest report of " + host + " was given"
 }
 
 // ask returns the steps to gather the reports of hosts, which it notes, and to use them.
@@ -741,11 +728,7 @@ func (c *classifier) owner() string {
 	if i.Task != nil {
 		state += " (" + *i.Task + ")"
 	}
-	where := "on no host"
-	if i.Host != nil {
-		where = "on " + *i.Host
-	}
-	return name + " " + state + " " + where
+	return name + " " + state + " " + i.where()
 }
 
 func (c *classifier) compute() string {

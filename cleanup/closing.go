@@ -409,17 +409,11 @@ func (c *classifier) closes() {
 // closingsText returns migrations and the statuses that close them as part of a sentence.
 func closingsText(closings []Closing) string {
 	var parts []string
-	for len(closings) > 0 {
-		var same, others []Closing
-		for _, c := range closings {
-			if c.Status == closings[0].Status {
-				same = append(same, c)
-			} else {
-				others = append(others, c)
-			}
+	for _, c := range closings {
+		same := slices.DeleteFunc(slices.Clone(closings), func(other Closing) bool { return other.Status != c.Status })
+		if same[0] == c {
+			parts = append(parts, migrationsText(same)+" to "+c.Status)
 		}
-		parts = append(parts, migrationsText(same)+" to "+same[0].Status)
-		closings = others
 	}
 	return strings.Join(parts, ", ")
 }

@@ -65,6 +65,9 @@ func NewProof(reports []guest.Report, off []string) (Proof, error) {
 	return reported{indexed, off, time.Time{}}, errors.Join(errs...)
 }
 
+// NoProof returns the Proof of nothing: no host has reported.
+func NoProof() Proof { return reported{} }
+
 func (p reported) Spelled(names map[string]string) (Proof, error) {
 	spell := func(name string) string { return cmp.Or(names[name], name) }
 	if !slices.ContainsFunc(p.Hosts(), func(name string) bool { return spell(name) != name }) {
@@ -136,7 +139,7 @@ func (p reported) claim(host string, since time.Time) guest.Claim {
 func (p reported) ask(host string, judge func(hostReport) guest.Answer) (bool, string) {
 	r, ok := p.reports[host]
 	if !ok {
-		return false, noReport(host)
+		return false, "no guest report of " + host + " was given"
 	}
 	a := judge(r)
 	return a.Proven, strings.Join(a.Reasons, ", ")

@@ -141,6 +141,14 @@ func (i Instance) On(host, node string) bool {
 	return host != "" && node != "" && i.Host != nil && *i.Host == host && i.Node != nil && *i.Node == node
 }
 
+// where returns the host of the instance as part of a sentence.
+func (i Instance) where() string {
+	if i.Host == nil {
+		return "on no host"
+	}
+	return "on " + *i.Host
+}
+
 // arrived returns whether the instance is on the host that a migration leads to.
 func (i Instance) arrived(m Migration) bool {
 	return i.Host != nil && *i.Host == m.DestHost && m.DestHost != ""

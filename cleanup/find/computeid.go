@@ -48,18 +48,12 @@ func (r *reader) checkDestination(m *cleanup.Migration) {
 // contradiction describes why the compute node with an id is not the one that a row of instances or
 // migrations names by host and node, or is a deleted one that lives under another id; "" if neither.
 func (r *reader) contradiction(id int64, host, node *string) string {
-	text := func(name *string) string {
-		if name == nil || *name == "" {
-			return "NULL"
-		}
-		return fmt.Sprintf("%q", *name)
-	}
 	n, there := r.nodes.get(id)
 	if !there {
-		return fmt.Sprintf("which no compute node has; its host is %s and its node %s", text(host), text(node))
+		return fmt.Sprintf("which no compute node has; its host is %s and its node %s", quoted(host), quoted(node))
 	}
 	if !(cleanup.Instance{Host: host, Node: node}).On(n.Host, n.Name) {
-		return fmt.Sprintf("which is node %q of host %q, but its host is %s and its node %s", n.Name, n.Host, text(host), text(node))
+		return fmt.Sprintf("which is node %q of host %q, but its host is %s and its node %s", n.Name, n.Host, quoted(host), quoted(node))
 	}
 	for _, other := range r.liveNodes(n.Host) {
 		if n.Deleted && other.Name == n.Name {

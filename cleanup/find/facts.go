@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -45,21 +46,17 @@ func (r *reader) facts(e records, d cleanup.Device) cleanup.Facts {
 		f.Service = r.services[n.Host]
 		present, known := r.present[n.Host]
 		f.Vanished = known && !present[strings.ToLower(d.Address)]
-		if n.Odd != "" {
-			f.Odd = append(f.Odd, n.Odd)
-		}
+		addOdd(&f, n.Odd)
 	}
 	r.instanceFacts(&f, e, d, n)
 	for _, m := range f.Migrations {
-		if why := m.Doubtful(n); why != "" {
-			f.Odd = append(f.Odd, why)
-		}
+		addOdd(&f, cmp.Or(m.Doubtful(n), r.nodes.equal[m.SourceHost], r.nodes.equal[m.DestHost]))
 	}
 	f.Card, f.Held = card(e, d), slices.Clone(f.Held)
 	for k := range f.Held {
 		f.Held[k].Card = card(e, f.Held[k].Device)
+		addOdd(&f, r.nodes.equal[f.Held[k].Host])
 	}
-	r.ambiguities(&f, n)
 	return f
 }
 
@@ -81,9 +78,7 @@ func (r *reader) instanceFacts(f *cleanup.Facts, e records, d cleanup.Device, n 
 	if !known {
 		return
 	}
-	if i.Odd != "" {
-		f.Odd = append(f.Odd, i.Odd)
-	}
+	addOdd(f, i.Odd)
 	f.Here = i.On(n.Host, n.Name) && (!n.Deleted || !r.lives(i, n.Host))
 	if d.Instance == nil {
 		f.Holder, f.Claim = &i, r.options.Claim
@@ -133,38 +128,21 @@ func (r *reader) misplaced(f *cleanup.Facts, n cleanup.Node) {
 
 // lostText says that an instance is on no live node of its host.
 func lostText(i cleanup.Instance) string {
-	node := "NULL"
-	if i.Node != nil {
-		node = fmt.Sprintf("%q", *i.Node)
-	}
-	return fmt.Sprintf("instance %s is on host %q, but its node is %s, which is not a node of that host", i.UUID, *i.Host, node)
+	return fmt.Sprintf("instance %s is on host %q, but its node is %s, which is not a node of that host", i.UUID, *i.Host, quoted(i.Node))
 }
 
-// ambiguities makes a row unknown that depends on one of several existing hosts with equal names.
-func (r *reader) ambiguities(f *cleanup.Facts, n cleanup.Node) {
-	hosts := []string{n.Host}
-	for _, i := range []*cleanup.Instance{f.Instance, f.Holder} {
-		if i != nil && i.Host != nil {
-			hosts = append(hosts, *i.Host)
-		}
+// quoted returns the name of a host or node as part of a sentence.
+func quoted(name *string) string {
+	if name == nil || *name == "" {
+		return "NULL"
 	}
-	for _, m := range f.Migrations {
-		hosts = append(hosts, m.SourceHost, m.DestHost)
-	}
-	for _, h := range f.Held {
-		hosts = append(hosts, h.Host)
-	}
-	slices.Sort(hosts)
-	for _, host := range slices.Compact(hosts) {
-		if several := r.ambiguous[host]; several != nil {
-			f.Odd = append(f.Odd, fmt.Sprintf("hosts %s exist, whose names the database treats as equal", strings.Join(quoted(several), " and ")))
-		}
-	}
+	return fmt.Sprintf("%q", *name)
 }
 
-func quoted(list []string) (all []string) {
-	for _, s := range list {
-		all = append(all, fmt.Sprintf("%q", s))
+// addOdd notes why a row is unknown, unless that is "" or is noted already: several records may be of
+// hosts with equal names.
+func addOdd(f *cleanup.Facts, why string) {
+	if why != "" && !slices.Contains(f.Odd, why) {
+		f.Odd = append(f.Odd, why)
 	}
-	return all
 }

@@ -26,13 +26,16 @@ var errUnknown = errors.New("no cell has it")
 
 // CheckGiven returns an error for each host, instance and device of the options, and for each host
 // of a report, that no cell has: nothing would be judged, or proved, for a mistyped name. others are
-// such hosts of folders and inventories. It checks nothing if a cell cannot be read.
+// such hosts of folders and inventories. If a cell cannot be read, it only reads the others, so that
+// each cell is asked whether a host that is declared off is off, before anything else.
+//
+// Errors: ErrAlive, and those of the databases.
 func CheckGiven(ctx context.Context, d *novadb.Databases, o Options) (others []string, err error) {
 	given := slices.Clone(o.Given)
 	if o.Host != "" {
 		given = append(given, Given{Host: o.Host, By: "--host"})
 	}
-	if len(given) == 0 && o.Instance == "" && o.Address == "" || d.Unread() != nil {
+	if len(given)+len(o.off()) == 0 && o.Instance == "" && o.Address == "" {
 		return nil, nil
 	}
 	s := search{given: given, options: o, known: map[string]bool{}, like: map[string][]string{}}
@@ -40,6 +43,9 @@ func CheckGiven(ctx context.Context, d *novadb.Databases, o Options) (others []s
 		if err := inCell(ctx, d, c, o, func(r *reader) error { return s.in(ctx, r) }); err != nil {
 			return nil, err
 		}
+	}
+	if d.Unread() != nil {
+		return nil, nil
 	}
 	if d.API != nil && o.Instance != "" {
 		if err := s.look(ctx, d.API, "--instance", o.Instance, "SELECT instance_uuid FROM instance_mappings WHERE instance_uuid = ?", o.Instance); err != nil {

@@ -55,7 +55,8 @@ func checkCollations(of map[string]string) error {
 // for one. A repair reads the nodes while Nova's rows are locked: the server compares neighbours in the
 // index of names, and not each node with others.
 func (r *reader) spellNodes(ctx context.Context, respell func(node int, host, name string)) error {
-	r.ambiguous = map[string][]string{}
+	r.nodes.equal = map[string]string{}
+	spelled := map[string][]string{} // of live nodes, by the spelling that is read
 	several := func(column, group string) string {
 		return "SELECT host FROM compute_nodes GROUP BY " + group + " HAVING MIN(CAST(" + column + " AS BINARY)) <> MAX(CAST(" + column + " AS BINARY))"
 	}
@@ -66,18 +67,19 @@ func (r *reader) spellNodes(ctx context.Context, respell func(node int, host, na
 			return err
 		}
 		if n := r.nodes.index(id); n >= 0 {
-			if !r.nodes.rows[n].deleted && !slices.Contains(r.ambiguous[host], written) {
-				r.ambiguous[host] = append(r.ambiguous[host], written)
+			if !r.nodes.rows[n].deleted && !slices.Contains(spelled[host], written) {
+				spelled[host] = append(spelled[host], written)
 			}
 			respell(n, host, name)
 		}
 		return nil
 	}, "SELECT n.id, n.host, "+hostOf("n.host")+", COALESCE("+nodeOf("n.host", "n.hypervisor_hostname")+", '') FROM ("+several("host", "host")+
 		" UNION ALL "+several("hypervisor_hostname", "host, hypervisor_hostname")+") same JOIN compute_nodes n ON n.host = same.host")
-	for _, spellings := range r.ambiguous {
-		slices.Sort(spellings)
+	for host, all := range spelled {
+		if slices.Sort(all); len(all) > 1 {
+			r.nodes.equal[host] = fmt.Sprintf(`hosts "%s" exist, whose names the database treats as equal`, strings.Join(all, `" and "`))
+		}
 	}
-	maps.DeleteFunc(r.ambiguous, func(_ string, spellings []string) bool { return len(spellings) < 2 })
 	return err
 }
 

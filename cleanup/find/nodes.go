@@ -17,6 +17,7 @@ type nodes struct {
 	rows   []nodeRow // in the order of their ids
 	byHost []int32   // their indexes in the order of their hosts
 	texts  string
+	equal  map[string]string // why a record of a host is odd: its name is equal to that of another one that exists
 }
 
 type nodeRow struct {
@@ -36,7 +37,7 @@ type part struct {
 func (n *nodes) at(i int) cleanup.Node {
 	row := n.rows[i]
 	node := cleanup.Node{ID: row.id, Host: n.text(row.host), Name: n.text(row.name), Deleted: row.deleted}
-	if row.null {
+	if node.Odd = n.equal[node.Host]; row.null {
 		node.Odd = fmt.Sprintf("deleted of compute node %d is NULL", row.id)
 	}
 	return node

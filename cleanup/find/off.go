@@ -1,6 +1,7 @@
 package find
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -18,34 +19,17 @@ import (
 var ErrAlive = host.WithHint(errors.New("is declared off, but its nova-compute has reported"),
 	"stop the host and repeat this when its nova-compute has been silent for long enough; while it runs, give its guest report instead (--guests)")
 
-// CheckOff returns an error for each host that is declared off although nova-compute on it has
-// reported within cleanup.Silence, in any cell. It reads nothing if no host is declared off. It is
-// asked before anything else, for online repairs too, and again in each transaction. forced_down makes
-// no difference.
-//
-// Errors: ErrAlive, and those of the databases.
-func CheckOff(ctx context.Context, d *novadb.Databases, o Options) error {
-	if len(o.off()) == 0 {
-		return nil
-	}
-	var errs []error
-	for _, c := range d.All() {
-		if !c.IsCell0() {
-			errs = append(errs, inCell(ctx, d, c, o, func(*reader) error { return nil }))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // off returns the hosts that are declared off, by the names that were given.
 func (o Options) off() []string {
-	if o.Proof == nil {
-		return nil
-	}
-	return slices.DeleteFunc(o.Proof.Hosts(), func(name string) bool { return !o.Proof.Off(name) })
+	proof := cmp.Or(o.Proof, cleanup.NoProof())
+	return slices.DeleteFunc(proof.Hosts(), func(name string) bool { return !proof.Off(name) })
 }
 
-// checkOff is CheckOff for the reader's cell.
+// checkOff returns an error for each host that is declared off although nova-compute on it has
+// reported to the reader's cell within cleanup.Silence. Each reader asks it, in the transaction of a
+// repair too. forced_down makes no difference.
+//
+// Errors: ErrAlive.
 func (r *reader) checkOff(ctx context.Context) error {
 	var errs []error
 	for _, name := range r.options.off() {

@@ -60,7 +60,7 @@ func (r *reader) plainNodes() []bool {
 	for k := range plain {
 		n := r.nodes.at(k)
 		_, inventory := r.present[n.Host]
-		plain[k] = !n.Deleted && n.Odd == "" && n.Host != "" && n.Name != "" && !inventory && !reported[n.Host] && r.ambiguous[n.Host] == nil
+		plain[k] = !n.Deleted && n.Odd == "" && n.Host != "" && n.Name != "" && !inventory && !reported[n.Host]
 	}
 	return plain
 }
@@ -157,7 +157,7 @@ func uuids(ids []uuid) []any {
 // hosts, where hosts with equal names exist. An index has all statuses.
 func (t *tally) readOpen(ctx context.Context) error {
 	where := "(status IS NULL OR status NOT IN ('confirmed', 'reverted', 'failed', 'completed', 'cancelled'))"
-	if len(t.ambiguous) == 0 {
+	if len(t.nodes.equal) == 0 {
 		// A date before the year 1000 is none, like 0000-00-00.
 		where += " AND (COALESCE(status, '') = '' OR COALESCE(updated_at, created_at, '0001-01-01') < '1000-01-01' OR COALESCE(" +
 			t.column("migrations", "uuid", "'none'") + ", '') = ''"

@@ -45,7 +45,7 @@ func TestManyRows(t *testing.T) {
 
 // ordinary returns a tally of one node, and the columns of an ordinary row and its records.
 func ordinary() (t *tally, device, instance, extra values) {
-	r := &reader{nodes: nodes{[]nodeRow{{id: 7, host: part{0, 4}, name: part{0, 4}}}, []int32{0}, "gpu1"}}
+	r := &reader{nodes: nodes{rows: []nodeRow{{id: 7, host: part{0, 4}, name: part{0, 4}}}, byHost: []int32{0}, texts: "gpu1"}}
 	text := func(columns ...string) (v values) {
 		for _, c := range columns {
 			v = append(v, []byte(c))

@@ -15,20 +15,19 @@ import (
 
 // reader reads one cell in one transaction.
 type reader struct {
-	tx        *sql.Tx
-	columns   map[string]bool // table.column, where releases differ
-	now       time.Time
-	ambiguous map[string][]string // hosts that exist in several spellings, by the one that is read
-	nodes     nodes
-	services  map[string]*cleanup.Service // by host of compute_nodes, as far as it was read; nil: there is none
-	proof     cleanup.Proof               // by the names of hosts in this cell
-	present   map[string]map[string]bool
-	held      map[int64]map[string]cleanup.Use // by node and address
-	guests    map[guestOf][]string             // addresses of devices that name a guest
-	rivals    map[guestOf][]cleanup.Device     // the free ones of these devices, as far as they were read
-	all       *novadb.Databases
-	cell      novadb.Cell
-	options   Options
+	tx       *sql.Tx
+	columns  map[string]bool // table.column, where releases differ
+	now      time.Time
+	nodes    nodes
+	services map[string]*cleanup.Service // by host of compute_nodes, as far as it was read; nil: there is none
+	proof    cleanup.Proof               // by the names of hosts in this cell
+	present  map[string]map[string]bool
+	held     map[int64]map[string]cleanup.Use // by node and address
+	guests   map[guestOf][]string             // addresses of devices that name a guest
+	rivals   map[guestOf][]cleanup.Device     // the free ones of these devices, as far as they were read
+	all      *novadb.Databases
+	cell     novadb.Cell
+	options  Options
 }
 
 // guestOf identifies a guest on a node's host.
@@ -40,9 +39,7 @@ type guestOf struct {
 // newReader returns a reader that has read what all rows of a cell depend on.
 func newReader(ctx context.Context, tx *sql.Tx, d *novadb.Databases, c novadb.Cell, o Options) (*reader, error) {
 	o.Down = cmp.Or(o.Down, downTime)
-	if o.Proof == nil {
-		o.Proof, _ = cleanup.NewProof(nil, nil)
-	}
+	o.Proof = cmp.Or(o.Proof, cleanup.NoProof())
 	r := &reader{tx: tx, all: d, cell: c, options: o, columns: map[string]bool{}, services: map[string]*cleanup.Service{}}
 	return r, r.begin(ctx)
 }

@@ -97,6 +97,9 @@ func (r *reader) readInstances(ctx context.Context, e *records, uuids []any) err
 		if err := errors.Join(errs...); err != nil {
 			i.Odd = fmt.Sprintf("instance %s: %s", i.UUID, strings.ReplaceAll(err.Error(), "\n", ", "))
 		}
+		if i.Host != nil {
+			i.Odd = cmp.Or(i.Odd, r.nodes.equal[*i.Host])
+		}
 		e.instances[cleanup.KeyOf(i.UUID)] = i
 		return nil
 	}, "SELECT i.uuid, "+hostOf("i.host")+", "+nodeOf("i.host", "i.node")+", "+r.column("instances", "compute_id", "NULL")+", i.vm_state, i.task_state, i.deleted, i.deleted_at, COALESCE(i.updated_at, i.created_at), COALESCE("+

@@ -26,9 +26,9 @@ const (
 // sideOfAllocations returns the side of the allocations of all consumers.
 func sideOfAllocations(b *cleanup.AllocationChange, now cleanup.Allocations) Side {
 	switch {
-	case sameAllocations(now, b.After):
+	case now.Same(b.After):
 		return After
-	case sameAllocations(now, b.Before):
+	case now.Same(b.Before):
 		return Before
 	}
 	return Neither
@@ -36,16 +36,7 @@ func sideOfAllocations(b *cleanup.AllocationChange, now cleanup.Allocations) Sid
 
 // unchanged returns whether the allocations of a unit are the same before and after it.
 func unchanged(u *cleanup.Unit) bool {
-	return sameAllocations(u.Placement.Before, u.Placement.After)
-}
-
-// sameAllocations returns whether all consumers hold the same in a and in b.
-func sameAllocations(a, b cleanup.Allocations) bool {
-	return sameProviders(a.Instance, b.Instance) && maps.EqualFunc(a.Migrations, b.Migrations, sameProviders)
-}
-
-func sameProviders(a, b cloud.Allocations) bool {
-	return maps.EqualFunc(a.Providers, b.Providers, func(x, y map[string]int) bool { return maps.Equal(x, y) })
+	return u.Placement.Before.Same(u.Placement.After)
 }
 
 // stand reads a unit's allocations from Placement and returns their side.
@@ -163,15 +154,7 @@ func (r *Repairer) bump(ctx context.Context, consumers map[string]cloud.Allocati
 // neither returns an error with the allocations of all consumers, and those before and after the
 // repair.
 func neither(u *cleanup.Unit, now cleanup.Allocations) error {
-	p := u.Placement
-	consumer := func(name string, is, before, after cloud.Allocations) string {
-		return fmt.Sprintf("%s holds %s (before the repair %s, after it %s)", name, cleanup.Providers(is), cleanup.Providers(before), cleanup.Providers(after))
-	}
-	text := consumer("instance "+u.Instance, now.Instance, p.Before.Instance, p.After.Instance)
-	for _, uuid := range slices.Sorted(maps.Keys(p.Before.Migrations)) {
-		text += "; " + consumer("migration "+uuid, now.Migrations[uuid], p.Before.Migrations[uuid], p.After.Migrations[uuid])
-	}
-	return fmt.Errorf("%w: %s", errNeither, text)
+	return fmt.Errorf("%w: %s; before the repair %s; after it %s", errNeither, now.Text(), u.Placement.Before.Text(), u.Placement.After.Text())
 }
 
 // errNeither goes with allocations that something else has changed.

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -36,15 +37,8 @@ var ErrUnknown = host.WithHint(errors.New("the outcome of this repair is unknown
 	host.Textf("%s determines it and completes or reverts the repair; --accept ENTRY closes the entry as it is",
 		host.NewCommand("repair-migration").Flag("apply")))
 
-// unknownOutcome is ErrUnknown with a reason. The hint of the reason comes first, if it has one.
-type unknownOutcome struct{ reason error }
-
-func unknownBecause(reason error) error { return &unknownOutcome{reason} }
-
-func (u *unknownOutcome) Error() string { return ErrUnknown.Error() + ": " + u.reason.Error() }
-
-// Unwrap returns the reason and ErrUnknown.
-func (u *unknownOutcome) Unwrap() []error { return []error{u.reason, ErrUnknown} }
+// unknownBecause returns ErrUnknown with a reason. The hint of the reason comes first, if it has one.
+func unknownBecause(reason error) error { return fmt.Errorf("%[2]w: %[1]w", reason, ErrUnknown) }
 
 // errChanged goes with a unit whose evidence has changed since the unit was planned.
 var errChanged = errors.New("changed since it was planned")
@@ -212,7 +206,7 @@ func (r *Repairer) Wait(ctx context.Context, units []cleanup.Unit, patience time
 // off returns a host of a unit's devices that is declared off, "" if there is none.
 func (r *Repairer) off(u *cleanup.Unit) string {
 	for _, d := range u.Devices {
-		if r.Options.Proof != nil && r.Options.Proof.Off(d.Host) {
+		if cmp.Or(r.Options.Proof, cleanup.NoProof()).Off(d.Host) {
 			return d.Host
 		}
 	}

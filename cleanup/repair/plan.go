@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -81,7 +80,7 @@ func (r *Repairer) PlanAllocations(ctx context.Context, units []cleanup.Unit) er
 		}
 		// Allocations that stay as they are are written too: Placement then refuses a request of
 		// another run that arrives late.
-		after, _, err := before.Settle(sites)
+		after, err := before.Settle(sites)
 		if err != nil {
 			u.State, u.Note = cleanup.Skipped, err.Error()
 			continue
@@ -149,20 +148,14 @@ func (r *Repairer) plausible(ctx context.Context, units []cleanup.Unit) error {
 		if err != nil {
 			return err
 		}
-		var instances, services bool
-		if err := novadb.QueryRow(ctx, c.DB, "cell "+u.Cell, []any{&instances, &services}, "SELECT EXISTS(SELECT 1 FROM instances WHERE deleted = 0), "+
-			"EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute')"); err != nil {
+		var lacks string
+		if err := novadb.QueryRow(ctx, c.DB, "cell "+u.Cell, []any{&lacks}, "SELECT CONCAT_WS(' and ', "+
+			"IF(EXISTS(SELECT 1 FROM instances WHERE deleted = 0), NULL, 'no instances'), "+
+			"IF(EXISTS(SELECT 1 FROM services WHERE deleted = 0 AND `binary` = 'nova-compute'), NULL, 'no services'))"); err != nil {
 			return err
 		}
-		var lacks []string
-		for table, there := range map[string]bool{"instances": instances, "services": services} {
-			if !there {
-				lacks = append(lacks, "no "+table)
-			}
-		}
-		slices.Sort(lacks)
-		if len(lacks) > 0 {
-			return fmt.Errorf("cell %s: %w: it has %s", u.Cell, errImplausible, strings.Join(lacks, " and "))
+		if lacks != "" {
+			return fmt.Errorf("cell %s: %w: it has %s", u.Cell, errImplausible, lacks)
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -37,7 +38,11 @@ func (r *Repairer) checkUndo(ctx context.Context, units []cleanup.Unit) error {
 			err = r.undoable(ctx, cell.DB, u, "")
 		}
 		if err == nil && u.Placement != nil {
-			err = errors.Join(checkMoved(u), r.checkAllocations(ctx, u))
+			now, side, standErr := r.stand(ctx, u)
+			if standErr == nil && side != After {
+				standErr = neither(u, now)
+			}
+			err = errors.Join(checkMoved(u), standErr)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", u.Name(), err)
@@ -101,13 +106,11 @@ func (r *Repairer) releasable(ctx context.Context, q novadb.Querier, u *cleanup.
 	if len(claimed) == 0 {
 		return nil
 	}
-	f := cleanup.Facts{Proof: r.Options.Proof}
+	var f cleanup.Facts
 	if err := novadb.QueryRow(ctx, q, "the clock", []any{&f.Now}, "SELECT UTC_TIMESTAMP(6)"); err != nil {
 		return err
 	}
-	if f.Proof != nil {
-		f.Proof = f.Proof.At(f.Now)
-	}
+	f.Proof = cmp.Or(r.Options.Proof, cleanup.NoProof()).At(f.Now)
 	var errs []error
 	for _, d := range claimed {
 		since := f.Now
@@ -158,16 +161,6 @@ func withPF(ctx context.Context, q novadb.Querier, u *cleanup.Unit, d cleanup.He
 		"FROM pci_devices WHERE deleted = 0 AND status IN ('claimed', 'allocated') "+
 		"AND compute_node_id = ? AND parent_addr = ? AND id NOT IN ("+novadb.Places(len(claimed)-2)+")", claimed...)
 	return devices, why, err
-}
-
-// checkAllocations returns an error unless Placement's allocations are those that the repair
-// wrote.
-func (r *Repairer) checkAllocations(ctx context.Context, u *cleanup.Unit) error {
-	now, side, err := r.stand(ctx, u)
-	if err == nil && side != After {
-		err = neither(u, now)
-	}
-	return err
 }
 
 // Undo undoes the written units, the last first, each in one transaction, and records each. When

@@ -254,7 +254,7 @@ func (o *operator) run(ctx context.Context) (err error) {
 		}
 	}()
 	o.findings = nil
-	if err := find.CheckOff(ctx, o.databases, o.options); err != nil {
+	if _, err := find.CheckGiven(ctx, o.databases, o.options); err != nil {
 		return err
 	}
 	if err := o.recover(ctx); err != nil {

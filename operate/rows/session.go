@@ -73,7 +73,7 @@ func (s *Session) Connect(ctx context.Context, e Evidence) (token string, err er
 		return "", err
 	}
 	others, err := find.CheckGiven(ctx, s.connections.databases, s.options.Find)
-	if err = errors.Join(err, find.CheckOff(ctx, s.connections.databases, s.options.Find)); err != nil {
+	if err != nil {
 		return "", err
 	}
 	if len(others) > 0 && e.Reports.Warn != nil {

@@ -61,7 +61,7 @@ func (s *Session) readyToRelease(ctx context.Context, e change.Entry) error {
 	if err := s.connections.openAll(ctx); err != nil {
 		return err
 	}
-	if err := find.CheckOff(ctx, s.connections.databases, s.options.Find); err != nil {
+	if _, err := find.CheckGiven(ctx, s.connections.databases, s.options.Find); err != nil {
 		return err
 	}
 	s.options.Find.Token, err = find.Token(ctx, s.connections.databases)
