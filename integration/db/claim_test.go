@@ -213,6 +213,7 @@ func TestUndoClaim(t *testing.T) {
 	gpu1 := cell.Compute(t, "gpu1", LastSeen(time.Hour))
 	cell.Instance(t, u, "gpu1", "active", "", requests(`{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}`))
 	cell.Card(t, gpu1, first, "available", "")
+	cell.Compute(t, "gpu2")
 	used := evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.Holds(t, first, u)))
 	root := machine(t)
 	if _, stderr, status := repairMigration(t, root, "--claim", "--guests", used, "--apply", "--yes", "--settle", "0s"); status != 0 {
@@ -227,6 +228,7 @@ func TestUndoClaim(t *testing.T) {
 		"the way out":     {nil, " 1 --guests gpu1.json"},
 		"a guest uses it": {[]string{"--guests", used}, "guest " + u + " uses " + first},
 		"of another host": {[]string{"--guests", evidence.Write(t, evidence.Report("gpu2"))}, "no guest report of gpu1 was given"},
+		"of no host":      {[]string{"--guests", evidence.Write(t, evidence.Report("gpu-1"))}, "host gpu-1: no cell has it\ngpustack: hint: did you mean gpu1?"},
 	} {
 		out, err := exec.Command(gpustack, append([]string{"undo", "--root", root, "--yes"}, test.args...)...).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), test.want) {
