@@ -28,7 +28,7 @@ type step func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (rows []cleanu
 // written.
 func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, insists bool, decide step) (asked bool, err error) {
 	confirmed := true
-	for try := 0; try == 0 || try < tries && (confirmed && again(err) || insists && errors.Is(err, errSilent)) && ctx.Err() == nil; try++ {
+	for try := 0; try == 0 || try < tries && (confirmed || insists) && again(err) && ctx.Err() == nil; try++ {
 		err = r.locked(context.WithoutCancel(ctx), u, func(ctx context.Context, tx *sql.Tx, cell novadb.Cell) (writes bool, err error) {
 			early, cancel := beforeLast(ctx)
 			defer cancel()
@@ -51,7 +51,7 @@ func (r *Repairer) bring(ctx context.Context, u *cleanup.Unit, tries int, insist
 
 // again returns whether a transaction that failed may succeed when it is tried again.
 func again(err error) bool {
-	return !errors.Is(err, ErrUnknown) && (novadb.MayRetry(err) || errors.Is(err, errHeld))
+	return !errors.Is(err, ErrUnknown) && (novadb.MayRetry(err) || errors.Is(err, errHeld) || errors.Is(err, errSilent))
 }
 
 // carry brings a unit to one side, where rows returns the changes of rows within the transaction, or an
