@@ -20,7 +20,7 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 	var uuids []any
 	var hosts []string
 	seen := map[string]bool{}
-	holders := map[string]bool{} // guests, which need not be instances of Nova
+	owns := map[string]bool{} // instances that rows name; a guest of a report need not be one of Nova
 	for _, d := range devices {
 		if n, ok := r.nodes.get(d.Node); ok {
 			hosts = append(hosts, n.Host)
@@ -28,8 +28,9 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 		owner := ""
 		if d.Instance != nil {
 			owner = *d.Instance
-		} else if owner = r.use(d).Guest; owner != "" {
-			holders[owner] = true
+			owns[owner] = true
+		} else {
+			owner = r.use(d).Guest
 		}
 		if owner != "" && !seen[owner] {
 			seen[owner] = true
@@ -49,7 +50,7 @@ func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, e
 		r.checkComputeIDs(&e)
 		var missing []any
 		for _, u := range uuids {
-			if _, there := e.instances[cleanup.KeyOf(u.(string))]; !there && !holders[u.(string)] {
+			if _, there := e.instances[cleanup.KeyOf(u.(string))]; !there && owns[u.(string)] {
 				missing = append(missing, u)
 			}
 		}
