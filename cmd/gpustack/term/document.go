@@ -99,15 +99,15 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 	var err error
 	kind := string(document.Failure)
 	if failure != nil {
-		if members, err = (visitor{}).members(reflect.ValueOf(failure)); err != nil {
+		if members, err = newVisitor(nil, nil).members(reflect.ValueOf(failure)); err != nil {
 			return nil, err
 		}
 	}
 	if report != nil {
 		kind = d.Kind
-		v := visitor{d.Text, d.Command}
+		v := newVisitor(d.Text, d.Command)
 		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
-			v = visitor{} // its remedies are for other machines than the one that the command line names
+			v = newVisitor(nil, nil) // its remedies are for other machines than the one that the command line names
 		}
 		own, err := v.members(reflect.Indirect(reflect.ValueOf(report)))
 		if err != nil {
@@ -116,7 +116,7 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 		members = append(own, members[min(1, len(members)):]...)
 	}
 	if d.Head != nil {
-		head, err := (visitor{}).members(reflect.ValueOf(d.Head(kind)))
+		head, err := newVisitor(nil, nil).members(reflect.ValueOf(d.Head(kind)))
 		if err != nil {
 			return nil, err
 		}
@@ -125,10 +125,8 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 		})
 		members = slices.Insert(members, min(1, len(members)), head...)
 	}
-	text, err := encodeJSON(members)
+	text := encodeJSON(members)
 	switch {
-	case err != nil:
-		return nil, err
 	case d.Format == FormatYAML:
 		return encodeYAML(text)
 	case d.indent:
@@ -139,32 +137,17 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 	return text, nil
 }
 
-// encodeJSON returns a document with one line for each element of its lists, so that lines can be
-// searched and compared.
-func encodeJSON(members []member) ([]byte, error) {
+// encodeJSON returns a document of members.
+func encodeJSON(members []member) []byte {
 	var b bytes.Buffer
-	separator := "{"
+	before := "{"
 	for _, m := range members {
-		b.WriteString(separator + strconv.Quote(m.name) + ":")
-		separator = ",\n"
-		var list []json.RawMessage
-		if m.value[0] != '[' || string(m.value) == "[]" {
-			b.Write(m.value)
-			continue
-		}
-		if err := json.Unmarshal(m.value, &list); err != nil {
-			return nil, err
-		}
-		before := "[\n"
-		for _, element := range list {
-			b.WriteString(before)
-			b.Write(element)
-			before = ",\n"
-		}
-		b.WriteString("]")
+		b.WriteString(before + strconv.Quote(m.name) + ":")
+		b.Write(m.value)
+		before = ",\n"
 	}
 	b.WriteString("}\n")
-	return b.Bytes(), nil
+	return b.Bytes()
 }
 
 // encodeYAML returns the same document as a text in JSON in YAML.

@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -13,11 +14,31 @@ import (
 // visitor encodes the values of a document as encoding/json does, apart from these: commands and
 // texts are completed, so that what an operator copies from a document is the same as what is
 // printed for people; a nil list is an empty one; a field with the tag null:"zero" is null if its
-// value is zero; and a field without a name in JSON is not printed, as in the schemas. A visitor without functions leaves commands and texts as
-// they are.
+// value is zero; and a field without a name in JSON is not printed, as in the schemas. A list of the
+// document itself has a line for each element, so that lines can be searched and compared. A visitor
+// without functions leaves commands and texts as they are.
 type visitor struct {
 	text    func(host.Text) string
 	command func(host.Command) host.Command
+
+	out    *bytes.Buffer
+	leaves *json.Encoder            // to out
+	fields map[reflect.Type][]field // of each struct, found once: a report has thousands of them
+}
+
+// newVisitor returns a visitor that completes texts and commands, or with nil leaves them.
+func newVisitor(text func(host.Text) string, command func(host.Command) host.Command) *visitor {
+	out := new(bytes.Buffer)
+	v := visitor{text: text, command: command, out: out, leaves: json.NewEncoder(out), fields: map[reflect.Type][]field{}}
+	v.leaves.SetEscapeHTML(false)
+	return &v
+}
+
+// field is a printed field of a struct.
+type field struct {
+	name             string
+	index            []int
+	omitempty, nulls bool
 }
 
 // member is a member of a document: its name in JSON, and its value.
@@ -26,78 +47,113 @@ type member struct {
 	value json.RawMessage
 }
 
-// members returns the members of a struct as they are printed, in the order of encoding/json. A
-// field that hides one of an embedded struct has the same name in Go and in JSON.
-func (v visitor) members(of reflect.Value) (list []member, err error) {
-	for _, f := range reflect.VisibleFields(of.Type()) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		value, nilEmbedded := of.FieldByIndexErr(f.Index)
-		switch {
-		case name == "" || name == "-" || nilEmbedded != nil:
-			continue
-		case options == "omitempty" && (value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0):
-			continue
-		}
-		m := member{name, json.RawMessage("null")}
-		if f.Tag.Get("null") == "" || !value.IsZero() {
-			if m.value, err = v.encode(value); err != nil {
-				return nil, err
-			}
-		}
-		list = append(list, m)
+// of returns the printed fields of a struct, in the order of encoding/json. A field that hides one of
+// an embedded struct has the same name in Go and in JSON.
+func (v *visitor) of(t reflect.Type) (list []field) {
+	if known, ok := v.fields[t]; ok {
+		return known
 	}
-	return list, nil
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			list = append(list, field{name, f.Index, options == "omitempty", f.Tag.Get("null") != ""})
+		}
+	}
+	v.fields[t] = list
+	return list
 }
 
-// encode returns a value as it is printed.
-func (v visitor) encode(of reflect.Value) (json.RawMessage, error) {
+// each calls do with each printed field of a struct and its value, which is the zero value for null.
+func (v *visitor) each(of reflect.Value, do func(name string, value reflect.Value) error) error {
+	for _, f := range v.of(of.Type()) {
+		value, nilEmbedded := of.FieldByIndexErr(f.index)
+		switch {
+		case nilEmbedded != nil, f.omitempty && (value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0):
+			continue
+		case f.nulls && value.IsZero():
+			value = reflect.Value{}
+		}
+		if err := do(f.name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members returns the members of a document that a struct has.
+func (v *visitor) members(of reflect.Value) (list []member, err error) {
+	err = v.each(of, func(name string, value reflect.Value) error {
+		encoded, err := v.encode(value, ",\n")
+		list = append(list, member{name, encoded})
+		return err
+	})
+	return list, err
+}
+
+// encode returns a value as it is printed, and nothing is left in out.
+func (v *visitor) encode(of reflect.Value, separator string) (json.RawMessage, error) {
+	start := v.out.Len()
+	err := v.write(of, separator)
+	encoded := bytes.Clone(v.out.Bytes()[start:])
+	v.out.Truncate(start)
+	return encoded, err
+}
+
+// write writes a value as it is printed, a list with a separator between its elements.
+func (v *visitor) write(of reflect.Value, separator string) error {
+	if !of.IsValid() {
+		return v.leaf(nil)
+	}
 	t := of.Type()
 	switch kind := t.Kind(); {
 	case t == reflect.TypeFor[host.Text]() && v.text != nil:
-		return encoded(v.text(host.Text(of.String())))
+		return v.leaf(v.text(host.Text(of.String())))
 	case t == reflect.TypeFor[host.Command]() && v.command != nil:
-		return encoded(v.command(of.Interface().(host.Command)))
+		return v.leaf(v.command(of.Interface().(host.Command)))
 	case (kind == reflect.Pointer || kind == reflect.Interface) && !of.IsNil():
-		return v.encode(of.Elem())
+		return v.write(of.Elem(), separator)
 	case kind == reflect.Pointer, t.Implements(reflect.TypeFor[json.Marshaler]()), t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 	case kind == reflect.Struct:
-		list, err := v.members(of)
-		b := []byte("{")
-		for i, m := range list {
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(append(b, `"`+m.name+`":`...), m.value...)
-		}
-		return append(b, '}'), err
+		v.out.WriteString("{")
+		before := ""
+		err := v.each(of, func(name string, value reflect.Value) error {
+			v.out.WriteString(before + strconv.Quote(name) + ":")
+			before = ","
+			return v.write(value, ",")
+		})
+		v.out.WriteString("}")
+		return err
 	case kind == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		list := make([]json.RawMessage, of.Len())
-		for i := range list {
-			var err error
-			if list[i], err = v.encode(of.Index(i)); err != nil {
-				return nil, err
+		v.out.WriteString("[")
+		before := strings.TrimPrefix(separator, ",")
+		for i := range of.Len() {
+			v.out.WriteString(before)
+			before = separator
+			if err := v.write(of.Index(i), ","); err != nil {
+				return err
 			}
 		}
-		return encoded(list)
+		v.out.WriteString("]")
+		return nil
 	case kind == reflect.Map && !of.IsNil():
 		values := reflect.MakeMap(reflect.MapOf(t.Key(), reflect.TypeFor[json.RawMessage]()))
 		for _, key := range of.MapKeys() {
-			value, err := v.encode(of.MapIndex(key))
+			value, err := v.encode(of.MapIndex(key), ",")
 			if err != nil {
-				return nil, err
+				return err
 			}
 			values.SetMapIndex(key, reflect.ValueOf(value))
 		}
-		return encoded(values.Interface())
+		return v.leaf(values.Interface())
 	}
-	return encoded(of.Interface())
+	return v.leaf(of.Interface())
 }
 
-// encoded returns a value as JSON, without HTML's escapes.
-func encoded(value any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(value)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+// leaf writes a value as encoding/json does, without HTML's escapes.
+func (v *visitor) leaf(value any) error {
+	err := v.leaves.Encode(value)
+	if err == nil {
+		v.out.Truncate(v.out.Len() - len("\n"))
+	}
+	return err
 }
