@@ -1,9 +1,10 @@
 package guard
 
 import (
+	"errors"
+	"path"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -12,13 +13,18 @@ const (
 	inputDir = "/sys/class/input"
 )
 
-// Below returns what hangs below a function: "USB device 1-1.2, disk sdb", or "" for
-// nothing. Root hubs are nothing, and neither are the nodes that the display and the audio function
-// of a GPU always have: its DRM devices, its sound card and the inputs that report a plugged
-// cable.
-func Below(root host.Root, a pci.Address) (string, error) {
-	g := guard{root: root}
-	var found []string
+// below returns what hangs below each function of a GPU's card: "USB device 1-1.2, disk sdb", or ""
+// for nothing. Root hubs are nothing, and neither are the nodes that the display and the audio
+// function of a GPU always have: its DRM devices, its sound card and the inputs that report a
+// plugged cable.
+func (g *guard) below() (map[pci.Address]string, error) {
+	found := map[pci.Address][]string{}
+	for i := range g.devices {
+		if d := &g.devices[i]; g.devices.GPUOf(d) != nil {
+			found[d.Address] = nil
+		}
+	}
+	var errs []error
 	for _, class := range []struct{ dir, what string }{
 		{usbDir, "USB device"},
 		{blockDir, "disk"},
@@ -27,25 +33,28 @@ func Below(root host.Root, a pci.Address) (string, error) {
 		{inputDir, "input device"},
 	} {
 		names, err := g.list(class.dir)
-		if err != nil {
-			return "", err
-		}
+		errs = append(errs, err)
 		for _, name := range names {
 			target, err := g.device(class.dir, name)
-			if err != nil {
-				return "", err
+			errs = append(errs, err)
+			for element := range strings.SplitSeq(path.Dir(target), "/") {
+				a, err := pci.ParseAddress(element)
+				if _, ofCard := found[a]; err != nil || !ofCard {
+					continue
+				}
+				isPart, err := g.isPart(class.dir, name, target, len(found[a]) > 0)
+				errs = append(errs, err)
+				if !isPart {
+					found[a] = append(found[a], class.what+" "+name)
+				}
 			}
-			isPart, err := g.isPart(class.dir, name, target, len(found) > 0)
-			if err != nil {
-				return "", err
-			}
-			if isPart || !isBelow(target, a) {
-				continue
-			}
-			found = append(found, class.what+" "+name)
 		}
 	}
-	return strings.Join(found, ", "), nil
+	below := make(map[pci.Address]string, len(found))
+	for a, devices := range found {
+		below[a] = strings.Join(devices, ", ")
+	}
+	return below, errors.Join(errs...)
 }
 
 // isPart reports whether a device is a root hub or a part of a device that is named itself: of a
@@ -61,9 +70,4 @@ func (g *guard) isPart(dir, name, target string, found bool) (bool, error) {
 		return disk != name, err
 	}
 	return dir == inputDir && !strings.HasPrefix(name, "input"), nil
-}
-
-// isBelow reports whether a directory of sysfs is below that of a function.
-func isBelow(target string, a pci.Address) bool {
-	return strings.Contains(target, "/"+a.String()+"/")
 }

@@ -61,13 +61,7 @@ func Observe(root host.Root, devices pci.Devices) (n Needs, err error) {
 	parts, disksErr := g.parts()
 	n.Disks = disksOf(parts)
 	n.Links, linksErr = g.readLinks()
-	n.Below = map[pci.Address]string{}
-	for i := range devices {
-		if d := &devices[i]; devices.GPUOf(d) != nil {
-			n.Below[d.Address], err = Below(root, d.Address)
-			belowErr = errors.Join(belowErr, err)
-		}
-	}
+	n.Below, belowErr = g.below()
 	n.Claims, claimsErr = g.claims(parts)
 	return n, errors.Join(rootErr, disksErr, linksErr, belowErr, claimsErr)
 }

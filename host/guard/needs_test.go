@@ -73,6 +73,8 @@ func TestBelow(t *testing.T) {
 		return fmt.Sprintf("symlink sys/%s/%s -> ../../devices/%s/%s\nmkdir sys/devices/%s/%s\n", class, name, target, name, target, name)
 	}
 	hub := link("bus/usb/devices", "usb3", dir[:len(dir)-1])
+	card := function("0000:01:00.0", "030000") + function("0000:01:00.2", "0c0330") +
+		file("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de") + file("sys/bus/pci/devices/0000:01:00.2/vendor", "0x10de")
 	for _, test := range []struct {
 		name  string
 		parts []string
@@ -94,9 +96,9 @@ func TestBelow(t *testing.T) {
 		{"several", []string{netAt(dir + "net/eth5"), diskAt(dir + "host7/block/sdb")}, "disk sdb, interface eth5"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			root, _ := layParts(t, append([]string{function("0000:01:00.2", "0c0330")}, test.parts...)...)
-			got, err := guard.Below(root, at("0000:01:00.2")[0])
-			if err != nil || got != test.want {
+			needs, err := guard.Observe(layParts(t, append([]string{card}, test.parts...)...))
+			got, known := needs.Below[at("0000:01:00.2")[0]]
+			if err != nil || !known || got != test.want {
 				t.Errorf("got %q, %v", got, err)
 			}
 		})
