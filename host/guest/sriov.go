@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -68,8 +69,20 @@ func (o *observer) virtualFunctions() {
 }
 
 // relations reads the links of a function to its physical function and to its virtual functions.
+// Few functions have any, and the kernel numbers these from 0 (Linux, pci_iov_sysfs_link in
+// drivers/pci/iov.c).
 func (o *observer) relations(name string) (pf *pci.Address, vfs []pci.Address, err error) {
 	place := path.Join(pciDevices, name)
+	dir, err := o.root.OpenDir(place)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	isVirtual, err := dir.Exists("physfn")
+	isPhysical, physicalErr := dir.Exists("virtfn0")
+	if err = errors.Join(err, physicalErr); err != nil || !isVirtual && !isPhysical {
+		return nil, nil, err
+	}
 	files, err := o.root.ReadDir(place)
 	if err != nil {
 		return nil, nil, err
@@ -81,14 +94,6 @@ func (o *observer) relations(name string) (pf *pci.Address, vfs []pci.Address, e
 			links = append(links, file)
 		}
 	}
-	if len(links) == 0 {
-		return nil, nil, nil
-	}
-	dir, err := o.root.OpenDir(place)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer dir.Close() //nolint:errcheck // only read from
 	for _, link := range links {
 		target, err := dir.Readlink(link)
 		if err != nil {
