@@ -189,7 +189,7 @@ func (r recordFile) roles() (guests []Function, containers []ContainerFunction, 
 			Address pci.Address `json:"address"`
 			Role    *Role       `json:"role,omitempty"`
 		}
-		err := host.DecodeJSON(text, &of)
+		err := json.Unmarshal(text, &of) // what it lacks is named below
 		switch {
 		case err != nil:
 		case seen[of.Address]:
