@@ -24,7 +24,7 @@ func (v view) bars() []host.Finding {
 	var findings []host.Finding
 	seen, large := false, 0
 	var largest uint64
-	for _, d := range v.ForGuests() {
+	for _, d := range v.Guests {
 		i := v.Inspected[d.Address]
 		seen = seen || i.BARs != nil
 		var wide uint64

@@ -31,7 +31,7 @@ func (v view) bootVGA() []host.Finding {
 	if !v.Devices.Seen() {
 		return unread(v.Devices)
 	}
-	for _, d := range v.ForGuests() {
+	for _, d := range v.Guests {
 		f := host.Finding{File: d.ConsoleFile(), Seen: d.Address.String() + " is the firmware's console"}
 		switch {
 		case !d.IsConsole():

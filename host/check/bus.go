@@ -13,7 +13,7 @@ func (v view) bus() []host.Finding {
 	}
 	var findings []host.Finding
 	answer := 0
-	functions := v.ForGuests()
+	functions := v.Guests
 	for _, d := range functions {
 		if v.isLost(d.Address) {
 			findings = append(findings, host.Finding{

@@ -17,7 +17,7 @@ import (
 // node, so its members are checked, as in every group.
 func (v view) groups() []host.Finding {
 	if f := v.notComparable(); f != nil {
-		if functions := v.ForGuests(); v.phase == unprepared && len(functions) > 0 {
+		if functions := v.Guests; v.phase == unprepared && len(functions) > 0 {
 			return checklist.NA("nothing is recorded; bound now to %s", holders(functions))
 		}
 		return f

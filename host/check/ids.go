@@ -49,7 +49,7 @@ func (v view) effective(driver string) effective {
 
 // driverctl finds functions for guests that driverctl binds to another driver than the recorded one.
 func (v view) driverctl() (findings []host.Finding) {
-	for _, d := range v.ForGuests() {
+	for _, d := range v.Guests {
 		name, ok := v.Driverctl.Value[d.Address]
 		if f := v.Recorded(d.Address); !ok || f != nil && name == f.Driver || f == nil && pci.LeavesAlone(name) {
 			continue

@@ -73,7 +73,7 @@ func (v view) preparable() []host.Finding {
 	case findings == nil && skipped != "":
 		return checklist.NA("skipped: %s fails", skipped)
 	case findings == nil:
-		return checklist.Pass("%s selects %s", host.NewCommand("host prepare"), listAddresses(v.ForGuests()))
+		return checklist.Pass("%s selects %s", host.NewCommand("host prepare"), listAddresses(v.Guests))
 	}
 	return findings
 }

@@ -21,7 +21,7 @@ func (v view) reservedRegions() []host.Finding {
 	}
 	var findings []host.Finding
 	reported := map[int]bool{}
-	for _, d := range v.ForGuests() {
+	for _, d := range v.Guests {
 		region := v.Regions.Value.Of(&d)
 		if region == nil || reported[region.Group] {
 			continue

@@ -24,7 +24,7 @@ func (v view) reset() []host.Finding {
 	var findings []host.Finding
 	var methods []string
 	gpus := 0
-	for _, d := range v.ForGuests() {
+	for _, d := range v.Guests {
 		if !d.IsGPU() {
 			continue // is reset together with its GPU
 		}

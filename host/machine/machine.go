@@ -107,6 +107,7 @@ type Judged struct {
 	CutOff        Look[*change.Entry] // a run that was interrupted
 	OpenElsewhere []change.Entry      // repairs of database rows with an unknown outcome
 
+	Guests    pci.Devices                    // the functions that are, or would be, assigned to guests
 	Inspected map[pci.Address]pci.Inspection // of functions for guests
 	Links     map[pci.Address]pci.PCIeLink   // of GPUs for guests
 	Errors    map[pci.Address]pci.Errors     // of functions for guests
@@ -403,14 +404,14 @@ func (m *Machine) Defaults() []pci.Address {
 	return m.Containers.Without(m.Devices.Value.Defaults())
 }
 
-// ForGuests returns the recorded functions or, if nothing is recorded, the functions that host
+// forGuests returns the recorded functions or, if nothing is recorded, the functions that host
 // prepare selects by default.
-func (m *Machine) ForGuests() (functions pci.Devices) {
+func (m *Machine) forGuests() (functions pci.Devices) {
 	devices := m.Devices.Value
 	if c := m.Contract.Value; c != nil {
-		for _, d := range devices {
-			if c.At(d.Address) != nil {
-				functions = append(functions, d)
+		for _, f := range c.Functions {
+			if d := devices.At(f.Address); d != nil {
+				functions = append(functions, *d)
 			}
 		}
 		return functions

@@ -196,9 +196,10 @@ func ReadBootTime(root host.Root) Look[time.Time] {
 
 // inspect inspects the functions that are, or would be, assigned to guests.
 func (o *observer) inspect() {
+	o.Guests = o.forGuests()
 	borrowed := false
 	var addresses []pci.Address
-	for _, d := range o.ForGuests() {
+	for _, d := range o.Guests {
 		addresses = append(addresses, d.Address)
 		f := o.Recorded(d.Address)
 		borrowed = borrowed || f != nil && f.MayBeBorrowed(d.DriverName())
@@ -210,7 +211,7 @@ func (o *observer) inspect() {
 	o.Inspected = inspected
 	o.Links, o.Errors = map[pci.Address]pci.PCIeLink{}, map[pci.Address]pci.Errors{}
 	var grouped []pci.Device
-	for _, d := range o.ForGuests() {
+	for _, d := range o.Guests {
 		if d.IsGPU() && !d.IsVF() {
 			o.Links[d.Address] = pci.ReadPCIeLink(o.root, &d)
 		}

@@ -63,20 +63,35 @@ func (ds Devices) readFramebuffers(root host.Root) {
 		if of := ownerOfFramebuffer(string(text)); of != nil && *of == d.Address {
 			d.Framebuffer = new("/" + memoryMap)
 		}
-		dir := path.Join("/", devicesDir, d.Address.String())
-		for _, name := range []string{"simple-framebuffer.0", "efi-framebuffer.0", "vesa-framebuffer.0"} {
-			if there, err := root.Exists(path.Join(dir, name)); there && err == nil {
-				d.Framebuffer = new(path.Join(dir, name))
-			}
-		}
-		cards, _ := root.ReadDir(path.Join(dir, "drm"))
-		for _, card := range cards {
-			name := path.Join(dir, "drm", card, "boot_display")
-			if value, err := root.ReadFile(name); err == nil && strings.TrimSpace(string(value)) == "1" {
+		for _, entry := range d.shows {
+			name := path.Join("/", devicesDir, d.Address.String(), entry)
+			if entry == drmDir {
+				if display := bootDisplay(root, name); display != "" {
+					d.Framebuffer = &display
+				}
+			} else if there, err := root.Exists(name); there && err == nil { // recorded, too
 				d.Framebuffer = &name
 			}
 		}
 	}
+}
+
+// drmDir has the DRM cards of a function.
+const drmDir = "drm"
+
+// consoleEntries are what the folder of a function with the firmware's console can have.
+var consoleEntries = [...]string{"simple-framebuffer.0", "efi-framebuffer.0", "vesa-framebuffer.0", drmDir}
+
+// bootDisplay returns the file of a folder of cards that names one as the firmware's display, or "".
+func bootDisplay(root host.Root, dir string) (found string) {
+	cards, _ := root.ReadDir(dir)
+	for _, card := range cards {
+		name := path.Join(dir, card, "boot_display")
+		if value, err := root.ReadFile(name); err == nil && strings.TrimSpace(string(value)) == "1" {
+			found = name
+		}
+	}
+	return found
 }
 
 // reduceMap returns the lines of the memory map that are PCI functions or the framebuffer.

@@ -64,7 +64,8 @@ type Device struct {
 	vpdUnread   bool
 	vpdAbsent   bool
 	sriovUnread bool
-	mediates    bool // it supports mediated devices
+	mediates    bool     // it supports mediated devices
+	shows       []string // of consoleEntries
 }
 
 // SRIOV is a function's role in single-root I/O virtualization. Role is nil if it could not be

@@ -380,6 +380,13 @@ func (r *reader) complete() {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
 	}
 	d.mediates = d.IsGPU() && r.has(mediatedTypesDir)
+	if d.IsDisplay() && !d.IsVF() {
+		for _, name := range consoleEntries {
+			if there, err := r.dir.Exists(name); there && err == nil {
+				d.shows = append(d.shows, name)
+			}
+		}
+	}
 	d.sriovUnread = pfUnread || totalUnread || numUnread
 	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF
 }

@@ -41,7 +41,7 @@ func NewStatus(checked node.HostChecked, c ContainerCheck, r *RDMACheck, guests 
 	s.Subjects = append(s.Subjects, booted(h.Reboot))
 	s.add("bound", h.Findings, "drivers")
 	s.add("offered", h.Findings, "nova")
-	s.Subjects = append(s.Subjects, inUse(guests, m.ForGuests()))
+	s.Subjects = append(s.Subjects, inUse(guests, m.Guests))
 	if h.Verdict != checklist.NotPrepared || m.Containers == nil { // else all that is recorded is for containers
 		s.after("host check", h.Next)
 	}
