@@ -66,7 +66,7 @@ func takes(commands []*cli.Command, c host.Command, flag string) bool {
 
 // newCommands returns the complete list of commands.
 func newCommands(u *term.UI) []*cli.Command {
-	return []*cli.Command{
+	return append([]*cli.Command{
 		in("On each compute node", newStatusCommand(u)),
 		{
 			Name:     "host",
@@ -134,11 +134,8 @@ func newCommands(u *term.UI) []*cli.Command {
 		in(groupShell, newCompletionCommand(u)),
 		in(groupShell, &cli.Command{Name: "help", Usage: "print the whole page of a command", ArgsUsage: "[COMMAND]"}), // args.Parse answers it
 		newCompleteCommand(u),
-		newWriteAttributeCommand(u),
-		newNetlinkRequestCommand(u),
-		newClaimDiskCommand(u),
 		newBootCommand(u),
-	}
+	}, newHelperCommands(u)...)
 }
 
 // Groups of commands in the help and in the manual. Commands are listed in the order of an

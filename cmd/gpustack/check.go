@@ -39,24 +39,22 @@ type checkReport interface {
 
 // newCheckCommand returns the command check of a subject.
 func newCheckCommand(u *term.UI, k checkCommand) *cli.Command {
-	flags := []cli.Flag{args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)}
-	flags = append(flags, k.flags...)
 	return &cli.Command{
 		Name:        "check",
 		Usage:       k.usage,
 		Description: k.description,
-		Flags:       append(flags, &cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"}),
+		Flags:       append(reading(k.flags...), &cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"}),
 		Action: action(u, parseCheck, func(ctx context.Context, u *term.UI, opts checkOptions) error {
-			return runCheck(ctx, u, k, opts)
+			return inspect(ctx, u, k, opts)
 		}),
 	}
 }
 
 type checkOptions struct {
-	root, format string
-	all          bool
-	metrics      string // "" for none
-	words        func(flag string) []string
+	target
+	all     bool
+	metrics string // "" for none
+	words   func(flag string) []string
 }
 
 // warnsInterrupted: a check reads the journal once, and warns of interrupted changes by itself.
@@ -64,19 +62,12 @@ func (checkOptions) warnsInterrupted() {}
 
 func parseCheck(c *cli.Context, f *args.Faults) checkOptions {
 	f.Arguments(c)
-	return checkOptions{c.String("root"), f.Choice(c, "output"), c.Bool("all"), parseMetrics(c, f), c.StringSlice}
+	return checkOptions{parseTarget(c, f), c.Bool("all"), parseMetrics(c, f), c.StringSlice}
 }
 
-func runCheck(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	return inspect(ctx, u, k, root, opts)
-}
-
-// inspect checks the machine below root.
-func inspect(ctx context.Context, u *term.UI, k checkCommand, root host.Root, opts checkOptions) error {
+// inspect checks the machine below the root.
+func inspect(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions) error {
+	root := opts.root
 	journal, interrupted := change.Look(ctx, root)
 	u.Warn(interrupted...)
 	if err := node.Settled(ctx, root, journal); err != nil {

@@ -56,7 +56,7 @@ type cloudOptions struct {
 func parseCloud(c *cli.Context, f *args.Faults) cloudOptions {
 	return cloudOptions{cloud.Options{
 		Cloud: c.String("os-cloud"), Region: c.String("os-region-name"), CACert: c.String("os-cacert"),
-		Insecure: c.Bool("insecure"), Timeout: parseTimeout(c, f),
+		Insecure: c.Bool("insecure"), Timeout: f.Positive(c, "timeout"),
 	}, c.Bool("verbose")}
 }
 

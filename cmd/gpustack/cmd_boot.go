@@ -37,27 +37,23 @@ is in use. Then it makes the nodes and CDI specs of containers as they are recor
 }
 
 type bootOptions struct {
-	root   string
+	root   host.Root
 	revert bool
 }
 
 func parseBoot(c *cli.Context, f *args.Faults) bootOptions {
 	f.Arguments(c)
-	return bootOptions{c.String("root"), c.Bool("revert")}
+	return bootOptions{f.Root(c), c.Bool("revert")}
 }
 
 func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
 	if err := u.Run.BeginRecorded("run: systemctl restart " + steps.Unit); err != nil {
 		return err
 	}
 	if opts.revert {
-		return newNode(u, root).Steps().Revert(ctx)
+		return newNode(u, opts.root).Steps().Revert(ctx)
 	}
-	result, err := newNode(u, root).Steps().Run(ctx)
+	result, err := newNode(u, opts.root).Steps().Run(ctx)
 	views.PrintSteps(u, result)
 	return err
 }

@@ -39,12 +39,7 @@ EXAMPLES
   gpustack container check
   gpustack container check --all
   gpustack container check --image-dir /srv/images/pytorch
-  gpustack container check -o json
-
-EXIT STATUS
-  0  ready; there may be warnings
-  1  error, nothing to check, or not enough information to reach a verdict
-  2  a check has failed`,
+  gpustack container check -o json`,
 		flags: []cli.Flag{
 			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder (repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),

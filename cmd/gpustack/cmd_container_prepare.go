@@ -10,7 +10,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
@@ -26,9 +25,7 @@ func newContainerPrepareCommand(u *term.UI) *cli.Command {
 		Usage: "give GPUs and RDMA adapters to containers by CDI",
 		Description: `
 Records which GPUs and RDMA adapters are for containers, and writes CDI specs with which
-podman, docker and containerd give them to containers. Shows the plan, a line for each new
-or removed file and a diff for each changed one (--diff: for all), asks, applies it and
-records it. "gpustack undo" undoes it. Run again, it plans nothing.
+podman, docker and containerd give them to containers.
 
 Devices are named by PCI address: podman run --device gpustack.local/gpu=0000:84:00.0. The
 specs have nodes without numbers, and libraries by the links that programs load: those stay
@@ -62,9 +59,7 @@ EXAMPLES
   gpustack container prepare --hca 0000:0c:00.0 --umad
   gpustack container prepare --remove 0000:84:00.0 --yes
   gpustack container prepare --none`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changing(
 			&cli.StringSliceFlag{Name: "device", Usage: "give the GPU at `ADDRESS` to containers (repeatable)"},
 			&cli.StringSliceFlag{Name: "hca", Usage: "give the RDMA adapter at `ADDRESS` to containers (repeatable)"},
 			&cli.BoolFlag{Name: "umad", Usage: "offer the umad nodes of adapters too, for programs that manage the fabric"},
@@ -72,31 +67,26 @@ EXAMPLES
 			&cli.BoolFlag{Name: "library-path", Usage: "set LD_LIBRARY_PATH, so that every image finds the driver's libraries"},
 			&cli.StringSliceFlag{Name: "remove", Usage: "remove the function at `ADDRESS` from the record (repeatable)"},
 			&cli.BoolFlag{Name: "none", Usage: "give nothing to containers: remove the record and every file"},
-			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		},
+		),
 		Action: action(u, parseContainerPrepare, runContainerPrepare),
 	}
 }
 
 type containerPrepareOptions struct {
 	decision
-	root    string
 	prepare containerprepare.Options
-	command string // the command line, for the journal
 }
 
 func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptions {
 	f.Arguments(c)
 	opts := containerPrepareOptions{
 		decision: parseDecision(c, f),
-		root:     c.String("root"),
 		prepare: containerprepare.Options{
 			GPUs:   addresses(c, f, "device"),
 			HCAs:   addresses(c, f, "hca"),
 			Remove: addresses(c, f, "remove"),
 			None:   c.Bool("none"),
 		},
-		command: args.Recorded(c),
 	}
 	for flag, option := range map[string]**bool{
 		"umad": &opts.prepare.UMAD, "static": &opts.prepare.Static, "library-path": &opts.prepare.LibraryPath,
@@ -117,15 +107,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 }
 
 func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	return prepareContainers(ctx, u, root, opts)
-}
-
-// prepareContainers plans and records what containers of the machine below root get.
-func prepareContainers(ctx context.Context, u *term.UI, root host.Root, opts containerPrepareOptions) error {
+	root := opts.root
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -43,23 +42,15 @@ gpustack-container-test-. A folder /var/lib/gpustack-test-* may be left then, to
 
 EXAMPLES
   gpustack container test --device 0000:84:00.0 --image localhost/cuda
-  gpustack container test --device 0000:84:00.0 --image localhost/cuda -- nvidia-smi -L
-
-EXIT STATUS
-  0  CUDA computes in the container, or the command passes
-  1  error or refusal: nothing could be tested
-  2  the test failed
-  130  interrupted: the container was removed`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+  gpustack container test --device 0000:84:00.0 --image localhost/cuda -- nvidia-smi -L`,
+		Flags: reading(
 			&cli.StringFlag{Name: "device", Usage: "test the GPU at `ADDRESS`"},
 			&cli.StringFlag{Name: "image", Usage: "start a container of `IMAGE`"},
 			args.Choice(&cli.StringFlag{Name: "engine", Usage: "start it with `ENGINE` (default: the first one that has the image)"},
 				append([]string{""}, engine.Engines()...)),
 			&cli.DurationFlag{Name: "wait", Value: time.Minute, Usage: "wait at most `TIME` for the end of the program"},
 			&cli.BoolFlag{Name: "console", Usage: "print what COMMAND prints, which may contain secrets"},
-		},
+		),
 		Action: action(u, parseContainerTest, runContainerTest),
 	}
 }
@@ -72,21 +63,16 @@ type containerTestOptions struct {
 
 func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
 	opts := containerTestOptions{format: f.Choice(c, "output"), console: c.Bool("console"), Request: containertest.Request{
-		Image: c.String("image"), Engine: f.Choice(c, "engine"), Command: c.Args().Slice(), Timeout: c.Duration("wait"),
+		Image: c.String("image"), Engine: f.Choice(c, "engine"), Command: c.Args().Slice(), Timeout: f.Positive(c, "wait"),
 	}}
-	if filepath.Clean(c.String("root")) != "/" {
-		f.Add(args.UsageError("--root "+strconv.Quote(c.String("root"))+": container test starts a container on the running machine, and needs --root /",
-			host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand("container check"))))
-	}
-	var err error
-	switch {
-	case !c.IsSet("device"):
-		f.Add(args.UsageError("--device is missing", host.Textf("'%s' lists the GPUs", host.NewCommand("host scan"))))
-	default:
-		if opts.Device, err = pci.ParseAddress(c.String("device")); err != nil {
-			f.Add(args.UsageError("--device "+strconv.Quote(c.String("device"))+": "+err.Error(),
-				host.Textf("'%s' lists the GPUs", host.NewCommand("host scan"))))
-		}
+	f.Machine(c, "container test starts a container on the running machine", "container check")
+	list := host.Textf("'%s' lists the GPUs", host.NewCommand("host scan"))
+	if !c.IsSet("device") {
+		f.Add(args.UsageError("--device is missing", list))
+	} else if a, err := pci.ParseAddress(c.String("device")); err != nil {
+		f.Add(args.UsageError("--device "+strconv.Quote(c.String("device"))+": "+err.Error(), list))
+	} else {
+		opts.Device = a
 	}
 	switch {
 	case !c.IsSet("image"):
@@ -95,9 +81,6 @@ func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
 		if err := engine.CheckImage(opts.Image); err != nil {
 			f.Add(args.UsageError("--image "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
 		}
-	}
-	if opts.Timeout <= 0 {
-		f.Add(args.UsageError("--wait: not a time to wait: "+opts.Timeout.String(), "--wait takes a time such as 30s or 10m"))
 	}
 	if opts.console && len(opts.Command) == 0 {
 		f.Add(args.UsageError("--console needs a COMMAND", "name a program of the image after --"))

@@ -46,8 +46,7 @@ EXAMPLES
   gpustack flavor create K4200:1 --name fit.k4200 --fit machines/
   gpustack flavor create K4200:1 --name win.gpu --hide-hypervisor --image windows-10
   gpustack flavor create L40S:1 --private --project lab --yes -o json`,
-		Flags: append([]cli.Flag{
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changingCloud(
 			&cli.StringFlag{Name: "name", Usage: "`NAME` of the flavor (default: from alias and count, such as gpu.k4200.2)"},
 			&cli.StringFlag{Name: "vcpus", Usage: "`NUMBER` of virtual CPUs"},
 			&cli.StringFlag{Name: "ram", Usage: "`SIZE` of the memory, in MiB without a unit"},
@@ -67,8 +66,7 @@ EXAMPLES
 			&cli.StringSliceFlag{Name: "alias", Usage: "with --fit, the product of `ALIAS`, as NAME=VENDOR:PRODUCT (repeatable)"},
 			&cli.StringFlag{Name: "reserve-cores", Usage: "with --fit, `NUMBER` of cores of each NUMA node that remain with the host (default 1)"},
 			&cli.StringFlag{Name: "reserve-memory", Usage: "with --fit, `SIZE` of the memory of each NUMA node that remains with the host (default 8G)"},
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		}, cloudFlags()...),
+		),
 		Action: action(u, parseFlavorCreate, runFlavorCreate),
 	}
 }

@@ -27,7 +27,7 @@ flavors that do not request devices, are refused.
 EXAMPLES
   gpustack flavor delete gpu.k4200.2
   gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes`,
-		Flags:  append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()}, cloudFlags()...),
+		Flags:  changingCloud(),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/document"
 	clouds "gpustack/operate/cloud"
 )
@@ -31,37 +30,31 @@ EXAMPLES
   gpustack flavor list
   gpustack flavor list --conf controller=/etc/nova/nova.conf --inventory gpu1.json
   gpustack flavor list --os-cloud lab -o json`,
-		Flags: append([]cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: append(reading(
 			confsFlag("check against", ""),
 			releaseFlag(),
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
-		}, cloudFlags()...),
+		), cloudFlags()...),
 		Action: action(u, parseFlavorList, runFlavorList),
 	}
 }
 
 type flavorListOptions struct {
-	root, format string
-	cloud        cloudOptions
-	offers       clouds.OfferOptions
+	target
+	cloud  cloudOptions
+	offers clouds.OfferOptions
 }
 
 func parseFlavorList(c *cli.Context, f *args.Faults) flavorListOptions {
 	f.Arguments(c)
-	return flavorListOptions{c.String("root"), f.Choice(c, "output"), parseCloud(c, f), clouds.OfferOptions{
+	return flavorListOptions{parseTarget(c, f), parseCloud(c, f), clouds.OfferOptions{
 		Confs: parseConfs(c, f, ""), Release: parseRelease(c, f), Inventories: document.Source{Paths: c.StringSlice("inventory")},
 	}}
 }
 
 func runFlavorList(ctx context.Context, u *term.UI, opts flavorListOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
 	opts.offers.Inventories, opts.offers.Stdin = documentsAt(u, opts.offers.Inventories.Paths...), documentsAt(u)
-	offers, err := clouds.ReadOffers(root, opts.offers)
+	offers, err := clouds.ReadOffers(opts.root, opts.offers)
 	if err != nil {
 		return err
 	}

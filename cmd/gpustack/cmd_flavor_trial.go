@@ -71,9 +71,7 @@ EXIT STATUS
   1  the test could not be made, or a server could not be deleted
   2  the verdict is fail or unknown; --dry-run: the test can be made
   130  interrupted: the servers were deleted, unless the error says otherwise`,
-		Flags: append([]cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: append(reading(
 			&cli.StringFlag{Name: "image", Usage: "boot `IMAGE`, a name or an id"},
 			&cli.StringFlag{Name: "network", Usage: "attach the server to `NETWORK`: a name, an id, none or auto (default none, or auto before Newton)"},
 			&cli.StringFlag{Name: "host", Usage: "boot on `HOST`, to which the scheduler's filters apply (Nova Train)"},
@@ -91,14 +89,13 @@ EXIT STATUS
 			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute,
 				Usage: "wait at most `TIME` for the server to become active and the guest to report its devices"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		}, cloudFlags()...),
+		), cloudFlags()...),
 		Action: action(u, parseFlavorTest, runFlavorTest),
 	}
 }
 
 type flavorTestOptions struct {
 	decision
-	root     string
 	cloud    cloudOptions
 	test     servertest.Options
 	confs    []nova.SideFiles
@@ -135,11 +132,11 @@ func (g givenCommand) read(u *term.UI) (probe.Command, error) {
 
 func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	opts := flavorTestOptions{
-		decision: parseDecision(c, f), root: c.String("root"), cloud: parseCloud(c, f), confs: parseConfs(c, f, ""),
+		decision: parseDecision(c, f), cloud: parseCloud(c, f), confs: parseConfs(c, f, ""),
 		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
 		run: givenCommand{text: c.String("run"), file: c.String("run-file"), wait: c.Duration("run-wait")},
 		test: servertest.Options{
-			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"), Timeout: c.Duration("wait"),
+			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"),
 			Keep: c.Bool("keep-server"), OneTimeUse: c.Bool("one-time-use-ok"),
 		},
 	}
@@ -156,9 +153,7 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	if opts.test.Count < 1 {
 		f.Add(args.UsageError("--count must be at least 1", "without --count, one server is tested"))
 	}
-	if opts.test.Timeout <= 0 {
-		f.Add(args.UsageError("--wait: not a time to wait: "+opts.test.Timeout.String(), "--wait takes a time such as 30s or 10m"))
-	}
+	opts.test.Timeout = f.Positive(c, "wait")
 	f.NotEmpty(c, "network", "host", "az", "database", "run", "run-file")
 	f.Exclude(c, "run", "run-file")
 	switch runs := c.IsSet("run") || c.IsSet("run-file"); {
@@ -174,16 +169,12 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 var remedyTest = host.Textf("servers of the test may be left: '%s' finds and deletes them", host.NewCommand("flavor test").Flag("clean"))
 
 func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err error) {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
 	var sources []nova.Defined
 	if opts.test.Command, err = opts.run.read(u); err != nil {
 		return err
 	}
 	if !opts.clean {
-		if sources, err = aliasSources(u, root, opts.confs); err != nil {
+		if sources, err = aliasSources(u, opts.root, opts.confs); err != nil {
 			return err
 		}
 	}

@@ -32,13 +32,7 @@ that it never allocates.
 
 EXAMPLES
   gpustack fleet diff nodes.yesterday nodes
-  cat *.jsonl | gpustack fleet diff nodes.yesterday - -o json
-
-EXIT STATUS
-  0  no differences
-  1  error: a document cannot be read, two documents of a host conflict, or a collection has
-     none of host scan
-  2  there are differences`,
+  cat *.jsonl | gpustack fleet diff nodes.yesterday - -o json`,
 		Flags:  []cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
 		Action: action(u, parseFleetDiff, runFleetDiff),
 	}

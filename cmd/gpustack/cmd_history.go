@@ -34,18 +34,18 @@ EXAMPLES
   gpustack history
   gpustack history 3
   gpustack history -o json`,
-		Flags:  []cli.Flag{args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
+		Flags:  reading(),
 		Action: action(u, parseHistory, runHistory),
 	}
 }
 
 type historyOptions struct {
-	root, format string
-	id           int // 0: all
+	target
+	id int // 0: all
 }
 
 func parseHistory(c *cli.Context, f *args.Faults) historyOptions {
-	return historyOptions{c.String("root"), f.Choice(c, "output"), entryOf(c, f)}
+	return historyOptions{parseTarget(c, f), entryOf(c, f)}
 }
 
 // entryOf returns the only argument, the number of an entry of the journal, or 0 without one.
@@ -65,7 +65,7 @@ func entryOf(c *cli.Context, f *args.Faults) int {
 }
 
 func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
-	all, err := change.Stores(opts.root)
+	all, err := change.Stores(opts.root.Path("/"))
 	if err != nil {
 		return err
 	}

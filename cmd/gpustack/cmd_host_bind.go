@@ -8,7 +8,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/machine"
 	"gpustack/operate/node"
@@ -56,9 +55,7 @@ EXAMPLES
   gpustack host bind --device 0000:84:00.0 --live
   gpustack host bind --device 0000:84:00.0 --live --stop-services
   gpustack host bind --driver pci-stub --yes`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changing(
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			nvswitchFlag(),
@@ -67,8 +64,8 @@ EXAMPLES
 			&cli.BoolFlag{Name: "live", Usage: "also unbind drivers whose unbinding may hang"},
 			&cli.BoolFlag{Name: "stop-services", Usage: "with --live: stop NVIDIA's services that have the GPUs open, and switch off persistence mode"},
 			&cli.DurationFlag{Name: "service-timeout", Value: node.ServiceTimeout, Usage: "give each service `TIME` to stop or start"},
-			timeoutFlag(), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		},
+			timeoutFlag(),
+		),
 		Action: action(u, parseHostBind, runHostBind),
 	}
 }
@@ -82,18 +79,12 @@ func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 	if opts.mode.StopServices && !opts.mode.Live {
 		f.Add(args.UsageError("--stop-services requires --live", f.SeeHelp()))
 	}
-	if opts.service = c.Duration("service-timeout"); opts.service <= 0 {
-		f.Add(args.UsageError("--service-timeout: not a time to wait: "+opts.service.String(), "--service-timeout takes a time such as 30s or 2m"))
-	}
+	opts.service = f.Positive(c, "service-timeout")
 	return opts
 }
 
 func runHostBind(ctx context.Context, u *term.UI, opts driversOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	d, err := recoverAndObserve(ctx, u, root, opts, false)
+	d, err := recoverAndObserve(ctx, u, opts.root, opts, false)
 	if err != nil {
 		return err
 	}

@@ -46,12 +46,7 @@ EXAMPLES
   gpustack host check --all
   gpustack host check -o json
   gpustack host check --root /mnt/sosreport
-  gpustack host check --metrics gpustack-host-check.prom
-
-EXIT STATUS
-  0  ready; there may be warnings
-  1  error, or not enough information to reach a verdict
-  2  a check has failed: not prepared, pending reboot, not ready or drifted`,
+  gpustack host check --metrics gpustack-host-check.prom`,
 		flags: []cli.Flag{metricsFlag()},
 		check: checkHost,
 	}

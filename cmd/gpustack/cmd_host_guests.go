@@ -9,7 +9,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/nova"
 )
@@ -47,26 +46,24 @@ EXIT STATUS
   0  everything could be read
   1  error: the root cannot be read
   2  something could not be read; the output names it`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: reading(
 			args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from " + belowRoot + ", what nova-compute reads (repeatable)"},
 				args.PathRules{Kind: args.MachineFile}),
 			&cli.StringFlag{Name: "token", Usage: "record that the report was made after 'gpustack repair-migration' printed `TOKEN`"},
-		},
+		),
 		Action: action(u, parseHostGuests, runHostGuests),
 	}
 }
 
 type hostGuestsOptions struct {
-	root, format string
-	conf         []string
-	token        *string
+	target
+	conf  []string
+	token *string
 }
 
 func parseHostGuests(c *cli.Context, f *args.Faults) hostGuestsOptions {
 	f.Arguments(c)
-	opts := hostGuestsOptions{root: c.String("root"), format: f.Choice(c, "output"), conf: c.StringSlice("conf")}
+	opts := hostGuestsOptions{target: parseTarget(c, f), conf: c.StringSlice("conf")}
 	if c.IsSet("token") {
 		token := c.String("token")
 		if _, err := guest.ParseToken(token); err != nil {
@@ -78,13 +75,9 @@ func parseHostGuests(c *cli.Context, f *args.Faults) hostGuestsOptions {
 }
 
 func runHostGuests(_ context.Context, u *term.UI, opts hostGuestsOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	report := guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, opts.conf)), time.Now())
+	report := guest.Observe(opts.root, guest.NovaConf(nova.ReadHostOption(opts.root, opts.conf)), time.Now())
 	report.Token = opts.token
-	if root.IsMachine() {
+	if opts.root.IsMachine() {
 		report.Clock = guest.ReadClock()
 	}
 	return showReport(u, opts.format, report, func() { views.PrintGuests(u, report) }, report.Complete)

@@ -9,7 +9,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/check"
 	"gpustack/host/driver"
@@ -26,9 +25,7 @@ func newHostPrepareCommand(u *term.UI) *cli.Command {
 		Description: `
 Plans kernel arguments, modules, initramfs hooks and a blacklist that bind the selected
 functions to vfio-pci at boot, together with all functions of their cards and IOMMU
-groups. Shows the plan, a line for each new or removed file and a diff for each changed
-one (--diff: for all), asks, applies it and records it. "gpustack undo" undoes it. Run
-again, it plans nothing.
+groups.
 
 SELECTION
   The first run selects all NVIDIA GPUs that are not for containers, or exactly those that
@@ -72,9 +69,7 @@ EXAMPLES
   gpustack host prepare --none
   gpustack host prepare --if-present --yes
   gpustack host prepare --root /mnt/node --dry-run -o json`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changing(
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "select the GPUs made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "only", Usage: "select `DEVICE` and nothing that --only does not name (repeatable)"},
@@ -89,19 +84,16 @@ EXAMPLES
 			&cli.BoolFlag{Name: "take-over", Usage: "remove the ids of selected functions from other files and kernel arguments that bind them"},
 			&cli.BoolFlag{Name: "rebuild", Usage: "regenerate initramfs and menu on a root elsewhere too, and even if no file changes"},
 			&cli.BoolFlag{Name: "no-rebuild", Usage: "do not regenerate initramfs and menu"},
-			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		},
+		),
 		Action: action(u, parseHostPrepare, runHostPrepare),
 	}
 }
 
 type hostPrepareOptions struct {
 	decision
-	root      string
 	prepare   selection.Options
 	rebuild   node.Rebuild
 	ifPresent bool
-	command   string // the command line, for the journal
 }
 
 // called returns the command as the user called it, for hints.
@@ -115,7 +107,6 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 	f.Arguments(c)
 	opts := hostPrepareOptions{
 		decision: parseDecision(c, f),
-		root:     c.String("root"),
 		prepare: selection.Options{
 			Add:      selectors(c, f, "device"),
 			Vendors:  vendors(c, f),
@@ -129,26 +120,21 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 			TakeOver: c.Bool("take-over"),
 		},
 		ifPresent: c.Bool("if-present"),
-		command:   args.Recorded(c),
 	}
 	f.Exclude(c, "only", "device", "vendor", "remove", "none")
 	f.Exclude(c, "none", "device", "vendor", "remove", "allow", "nvswitch", "driver", "allow-unsafe-interrupts", "take-over")
-	switch all, none := c.Bool("rebuild"), c.Bool("no-rebuild"); {
-	case all && none:
-		f.Add(args.UsageError("--rebuild and --no-rebuild cannot be combined", f.SeeHelp()))
-	case all:
+	f.Exclude(c, "rebuild", "no-rebuild")
+	switch {
+	case c.Bool("rebuild"):
 		opts.rebuild = node.All
-	case none:
+	case c.Bool("no-rebuild"):
 		opts.rebuild = node.Never
 	}
 	return opts
 }
 
 func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
+	root := opts.root
 	n := newNode(u, root, opts.prepare.Allow...)
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {

@@ -8,7 +8,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/machine"
 	"gpustack/host/selection"
 	"gpustack/operate/node"
@@ -41,14 +40,12 @@ EXAMPLES
   gpustack host release --dry-run
   gpustack host release --device 0000:84:00.0 --yes
   gpustack host release --to container --device 0000:84:00.0`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changing(
 			&cli.StringSliceFlag{Name: "device", Usage: "select `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			args.Choice(&cli.StringFlag{Name: "to", Usage: "return functions to `ROLE`: host, or container for those that containers had"},
 				[]string{"", string(machine.OfHost), string(machine.OfContainer)}),
-			timeoutFlag(), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		},
+			timeoutFlag(),
+		),
 		Action: action(u, parseReleaseTo, runHostRelease),
 	}
 }
@@ -57,12 +54,10 @@ func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
 	f.Arguments(c)
 	return driversOptions{
 		decision: parseDecision(c, f),
-		root:     c.String("root"),
 		prepare: selection.Options{
 			Add: selectors(c, f, "device"),
 		},
-		timeout: parseTimeout(c, f), service: node.ServiceTimeout,
-		command: args.Recorded(c),
+		timeout: f.Positive(c, "timeout"), service: node.ServiceTimeout,
 	}
 }
 
@@ -74,11 +69,7 @@ func parseReleaseTo(c *cli.Context, f *args.Faults) driversOptions {
 }
 
 func runHostRelease(ctx context.Context, u *term.UI, opts driversOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	d, err := recoverAndObserve(ctx, u, root, opts, true)
+	d, err := recoverAndObserve(ctx, u, opts.root, opts, true)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -65,14 +64,13 @@ EXAMPLES
 }
 
 type hostScanOptions struct {
-	root   string
-	format string
-	scan   node.ScanOptions
+	target
+	scan node.ScanOptions
 }
 
 func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 	f.Arguments(c)
-	opts := hostScanOptions{root: c.String("root"), format: f.Choice(c, "output")}
+	opts := hostScanOptions{target: parseTarget(c, f)}
 	opts.scan = node.ScanOptions{
 		All: c.Bool("all"),
 		Filter: pci.Filter{
@@ -91,14 +89,10 @@ func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 }
 
 func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
+	if err := node.Settled(ctx, opts.root, change.Machine(opts.root).Observe()); err != nil {
 		return err
 	}
-	if err := node.Settled(ctx, root, change.Machine(root).Observe()); err != nil {
-		return err
-	}
-	shown, all, err := node.ReadScan(root, opts.scan)
+	shown, all, err := node.ReadScan(opts.root, opts.scan)
 	if err != nil {
 		return err
 	}

@@ -49,14 +49,15 @@ EXAMPLES
 }
 
 type hostSnapshotOptions struct {
-	root, file string
-	identity   bool
+	root     host.Root
+	file     string
+	identity bool
 }
 
 func parseHostSnapshot(c *cli.Context, f *args.Faults) hostSnapshotOptions {
 	file := f.Arguments(c, "FILE")[0]
 	checkFormat(f, file)
-	return hostSnapshotOptions{c.String("root"), file, c.Bool("identity")}
+	return hostSnapshotOptions{f.Root(c), file, c.Bool("identity")}
 }
 
 // checkFormat adds an error if the name of a snapshot does not show its format.
@@ -68,11 +69,7 @@ func checkFormat(f *args.Faults, file string) {
 }
 
 func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	taken, err := node.TakeSnapshot(ctx, newNode(u, root), opts.identity)
+	taken, err := node.TakeSnapshot(ctx, newNode(u, opts.root), opts.identity)
 	if err != nil {
 		return err
 	}

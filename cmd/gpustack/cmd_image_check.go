@@ -35,12 +35,7 @@ administrator; otherwise they are not checked.
 EXAMPLES
   gpustack image check debian-12 --flavor gpu.k4200.2
   gpustack image check windows-10 --flavor gpu.k4200.2
-  gpustack image check debian-12 --flavor gpu.k4200.2 --inventory machines/ -o json
-
-EXIT STATUS
-  0  no check has failed; there may be warnings
-  1  the image could not be checked
-  2  a check has failed`,
+  gpustack image check debian-12 --flavor gpu.k4200.2 --inventory machines/ -o json`,
 		Flags: append([]cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringFlag{Name: "flavor", Usage: "`NAME` or id of the flavor of the guests"},

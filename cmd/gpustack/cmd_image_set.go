@@ -42,15 +42,13 @@ EXAMPLES
   gpustack image set debian-12 --profile gpu --min-disk 40 --min-ram 8G --inventory machines/
   gpustack image set windows-10 --profile windows --property img_hide_hypervisor_id= --dry-run
   gpustack image set windows-10 --profile windows --yes -o json`,
-		Flags: append([]cli.Flag{
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changingCloud(
 			purposeFlag("plan for `GUESTS` gpu or windows"),
 			&cli.StringSliceFlag{Name: "property", Usage: "set the property `KEY=VALUE`; KEY= removes it (repeatable)"},
 			&cli.StringFlag{Name: "min-disk", Usage: "`SIZE` that the disk of flavors must have, in GiB without a unit (default: that of the image)"},
 			&cli.StringFlag{Name: "min-ram", Usage: "`SIZE` that the memory of flavors must have, in MiB without a unit"},
 			inventoryFlag("plan for the GPUs in `FILE`, JSON or YAML of host scan"),
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		}, cloudFlags()...),
+		),
 		Action: action(u, parseImageSet, runImageSet),
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/operate/cloud"
 )
@@ -46,15 +45,8 @@ EXAMPLES
   gpustack nova check --role compute
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed -o json
-  gpustack nova check --conf compute=gpu1.conf,gpu1.d/10.conf --release zed --inventory inventories
-
-EXIT STATUS
-  0  no check has failed; there may be warnings
-  1  the configuration could not be checked
-  2  a check has failed`,
-		Flags: append([]cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+  gpustack nova check --conf compute=gpu1.conf,gpu1.d/10.conf --release zed --inventory inventories`,
+		Flags: append(reading(
 			confsFlag("check", "; default: all files"),
 			releaseFlag(),
 			args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred); ROLE= of --conf takes precedence"},
@@ -63,24 +55,24 @@ EXIT STATUS
 			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU on the compute nodes (default: as for --libvirt)"},
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
 			&cli.BoolFlag{Name: "flavors", Usage: "check the flavors of the cloud"},
-		}, cloudFlags()...),
+		), cloudFlags()...),
 		Action: action(u, parseNovaCheck, runNovaCheck),
 	}
 }
 
 type novaCheckOptions struct {
-	root, format string
-	check        cloud.CheckOptions // without documents and the cloud, which need the terminal
-	inventories  []string
-	flavors      bool
-	cloud        cloudOptions
+	target
+	check       cloud.CheckOptions // without documents and the cloud, which need the terminal
+	inventories []string
+	flavors     bool
+	cloud       cloudOptions
 }
 
 func parseNovaCheck(c *cli.Context, f *args.Faults) novaCheckOptions {
 	f.Arguments(c)
 	role := nova.Role(f.Choice(c, "role"))
 	return novaCheckOptions{
-		root: c.String("root"), format: f.Choice(c, "output"),
+		target: parseTarget(c, f),
 		check: cloud.CheckOptions{
 			Release: parseRelease(c, f), Role: role, Confs: parseConfs(c, f, role),
 			Hypervisor: parseHypervisor(c, f),
@@ -116,17 +108,13 @@ func parseConfs(c *cli.Context, f *args.Faults, otherwise nova.Role) (confs []no
 }
 
 func runNovaCheck(ctx context.Context, u *term.UI, opts novaCheckOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
 	o := opts.check
 	o.Documents, o.Inventories = documentsAt(u), documentsAt(u, opts.inventories...)
 	if opts.flavors {
 		of := opts.cloud.printing(u)
 		o.Flavors = &of
 	}
-	checked, err := cloud.Check(ctx, root, o)
+	checked, err := cloud.Check(ctx, opts.root, o)
 	if err != nil {
 		return err
 	}

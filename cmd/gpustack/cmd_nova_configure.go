@@ -97,9 +97,7 @@ EXAMPLES
 }
 
 func novaConfigureFlags() []cli.Flag {
-	return []cli.Flag{
-		args.RootFlag(),
-		args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+	return changing(
 		args.Choice(&cli.StringFlag{Name: "role", Usage: "`ROLE` of the machine: controller, compute or all (default: inferred)"},
 			[]string{"", string(nova.Controller), string(nova.Compute), string(nova.All)}),
 		releaseFlag(),
@@ -122,20 +120,17 @@ func novaConfigureFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "drop-in", Usage: "write new options to a file of their own in nova.conf.d"},
 		args.Choice(&cli.StringFlag{Name: "render", Usage: "only print the options for a deployment tool, as `FORM` ini, kolla, tripleo or rhoso"},
 			[]string{"", string(nova.FormINI), string(nova.FormKolla), string(nova.FormTripleO), string(nova.FormRHOSO)}),
-		args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-	}
+	)
 }
 
 type novaConfigureOptions struct {
 	decision
-	root        string
 	inventories []string
 	names       []string               // files
 	configure   cloud.ConfigureOptions // without documents, which need the terminal
 	render      nova.Form              // "" to change the files
 	timeout     time.Duration
-	reported    bool   // the operator asserts that all compute nodes report
-	command     string // the command line, for the journal
+	reported    bool // the operator asserts that all compute nodes report
 }
 
 // writes returns whether the command changes something once it is confirmed.
@@ -145,7 +140,6 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 	f.Arguments(c)
 	opts := novaConfigureOptions{
 		decision:    parseDecision(c, f),
-		root:        c.String("root"),
 		inventories: c.StringSlice("inventory"),
 		names:       c.StringSlice("names"),
 		configure: cloud.ConfigureOptions{Nova: nova.Options{
@@ -161,7 +155,7 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 			NamesGiven: c.IsSet("names"),
 			Hypervisor: parseHypervisor(c, f),
 		}, Place: nova.Place{File: c.String("conf"), Given: c.IsSet("conf"), DropIn: c.Bool("drop-in")}},
-		render: nova.Form(f.Choice(c, "render")), timeout: parseTimeout(c, f), reported: c.Bool("computes-report"), command: args.Recorded(c),
+		render: nova.Form(f.Choice(c, "render")), timeout: f.Positive(c, "timeout"), reported: c.Bool("computes-report"),
 	}
 	o := &opts.configure.Nova
 	o.Role = nova.Role(f.Choice(c, "role"))
@@ -199,11 +193,9 @@ func parseRelease(c *cli.Context, f *args.Faults) nova.Release {
 }
 
 func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
+	root := opts.root
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
+	var err error
 	if opts.render == "" {
 		err = recoverEntries(ctx, u, engine, opts.decision, 0)
 	} else {

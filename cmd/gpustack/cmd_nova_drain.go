@@ -61,8 +61,7 @@ EXIT STATUS
   2  servers with GPUs run on the host; --wait 0 and --dry-run: or something is in progress;
      --dry-run: or there are pending changes
   130  interrupted: nothing was changed, unless the error says otherwise`,
-		Flags: append([]cli.Flag{
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changingCloud(
 			&cli.StringFlag{Name: "reason", Usage: "say in `TEXT` why the service is disabled"},
 			&cli.BoolFlag{Name: "list", Usage: "only list the services that gpustack has disabled, since when and at which step"},
 			&cli.StringFlag{Name: "step", Usage: "only change the reason to `TEXT`"},
@@ -70,8 +69,7 @@ EXIT STATUS
 			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute,
 				Usage: "wait at most `TIME` until nothing is in progress on the host, or may come to it; 0: not at all"},
 			&cli.DurationFlag{Name: "wait-empty", Usage: "then wait at most `TIME` until no server runs there with GPUs (default: do not wait)"},
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		}, cloudFlags()...),
+		),
 		Action: action(u, parseNovaDrain, runNovaDrain),
 	}
 }

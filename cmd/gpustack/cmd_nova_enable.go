@@ -27,8 +27,7 @@ matter which machine has disabled it.
 EXAMPLES
   gpustack nova enable gpu7
   gpustack nova enable gpu7 --os-cloud lab --yes`,
-		Flags: append([]cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DryRunFlag(), args.YesFlag(), args.QuietFlag()},
-			cloudFlags()...),
+		Flags:  changingCloud(),
 		Action: action(u, parseNovaEnable, runNovaEnable),
 	}
 }

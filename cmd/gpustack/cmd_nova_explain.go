@@ -64,9 +64,7 @@ EXIT STATUS
   0  at least one host can build the guest, or the server has a host already
   1  the hosts could not be judged
   2  no host can, or none is known to`,
-		Flags: append([]cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: append(reading(
 			&cli.StringFlag{Name: "flavor", Usage: "explain the `FLAVOR` with this name or id"},
 			&cli.StringFlag{Name: "server", Usage: "explain why the server `UUID` has no host"},
 			&cli.StringFlag{Name: "host", Usage: "judge only `HOST`"},
@@ -79,23 +77,23 @@ EXIT STATUS
 			&cli.StringFlag{Name: "database", Usage: "read only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to read all cells"},
 			args.DocumentsFlag("guests", "judge rows by the guest report `FILE` of host guests"),
-		}, databaseFlags()...),
+		), databaseFlags()...),
 		Action: action(u, parseNovaExplain, runNovaExplain),
 	}
 }
 
 type novaExplainOptions struct {
-	root, format string
-	explain      cloud.ExplainOptions // without documents and the cloud, which need the terminal
-	inventories  []string
-	guests       []string
-	cloud        cloudOptions
+	target
+	explain     cloud.ExplainOptions // without documents and the cloud, which need the terminal
+	inventories []string
+	guests      []string
+	cloud       cloudOptions
 }
 
 func parseNovaExplain(c *cli.Context, f *args.Faults) novaExplainOptions {
 	f.Arguments(c)
 	opts := novaExplainOptions{
-		root: c.String("root"), format: f.Choice(c, "output"),
+		target: parseTarget(c, f),
 		explain: cloud.ExplainOptions{
 			Guest: explain.Options{
 				Flavor: c.String("flavor"), Server: c.String("server"),
@@ -115,14 +113,10 @@ func parseNovaExplain(c *cli.Context, f *args.Faults) novaExplainOptions {
 }
 
 func runNovaExplain(ctx context.Context, u *term.UI, opts novaExplainOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
 	o := opts.explain
 	o.Cloud, o.Documents = opts.cloud.printing(u), documentsAt(u)
 	o.Inventories, o.Reports = documentsAt(u, opts.inventories...), documentsAt(u, opts.guests...)
-	explanation, err := cloud.Explain(ctx, root, o)
+	explanation, err := cloud.Explain(ctx, opts.root, o)
 	if err != nil {
 		return err
 	}

@@ -40,12 +40,7 @@ EXAMPLES
   gpustack rdma check
   gpustack rdma check --all
   gpustack rdma check -o json
-  gpustack rdma check --metrics gpustack-rdma-check.prom
-
-EXIT STATUS
-  0  ready; there may be warnings
-  1  error, no RDMA device, or not enough information to reach a verdict
-  2  a check has failed: pending reboot, not ready or drifted`,
+  gpustack rdma check --metrics gpustack-rdma-check.prom`,
 		flags: []cli.Flag{metricsFlag()},
 		check: checkRDMA,
 	}

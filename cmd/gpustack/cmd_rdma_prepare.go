@@ -25,9 +25,7 @@ func newRDMAPrepareCommand(u *term.UI) *cli.Command {
 		Usage: "make VFs of adapters that survive a reboot",
 		Description: `
 Records which virtual functions (VFs) an adapter has from the next boot on, with an identity
-that stays the same, and what each is bound to. Shows the plan, a line for each new or
-removed file and a diff for each changed one (--diff: for all), asks, applies it and records
-it. "gpustack undo" undoes it. Run again, it plans nothing.
+that stays the same, and what each is bound to.
 
 At each boot, gpustack-boot.service carries the record out, before libvirtd, nova-compute
 and container runtimes start. To have the VFs without a reboot:
@@ -62,9 +60,7 @@ EXAMPLES
   gpustack rdma prepare --remove 0000:0c:00.0 --yes
   gpustack rdma prepare --none
   gpustack rdma prepare --if-present --root /mnt/node --device 0000:0c:00.0 --vfs 8 --dry-run -o json`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+		Flags: changing(
 			&cli.StringSliceFlag{Name: "device", Usage: "prepare the adapter at `ADDRESS` (repeatable)"},
 			&cli.StringFlag{Name: "vfs", Usage: "give each adapter this `NUMBER` of VFs"},
 			&cli.BoolFlag{Name: "whole", Usage: "assign the adapters themselves, without VFs"},
@@ -77,25 +73,21 @@ EXAMPLES
 			&cli.BoolFlag{Name: "none", Usage: "prepare nothing: remove the record and every file"},
 			&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change on a machine that has no such adapter"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS`, or its VFs, leave the host (repeatable)"},
-			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		},
+		),
 		Action: action(u, parseRDMAPrepare, runRDMAPrepare),
 	}
 }
 
 type rdmaPrepareOptions struct {
 	decision
-	root      string
 	prepare   rdmaprepare.Options
 	ifPresent bool
-	command   string // the command line, for the journal
 }
 
 func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 	f.Arguments(c)
 	opts := rdmaPrepareOptions{
 		decision: parseDecision(c, f),
-		root:     c.String("root"),
 		prepare: rdmaprepare.Options{
 			Add:    addresses(c, f, "device"),
 			Whole:  c.Bool("whole"),
@@ -106,7 +98,6 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 			Allow:  addresses(c, f, "allow"),
 		},
 		ifPresent: c.Bool("if-present"),
-		command:   args.Recorded(c),
 	}
 	if c.IsSet("vfs") {
 		n, err := strconv.Atoi(c.String("vfs"))
@@ -145,15 +136,7 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 }
 
 func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	return prepareAdapters(ctx, u, root, opts)
-}
-
-// prepareAdapters plans and records VFs of the adapters of the machine below root.
-func prepareAdapters(ctx context.Context, u *term.UI, root host.Root, opts rdmaPrepareOptions) error {
+	root := opts.root
 	engine, runner := newNode(u, root).Engine(driver.DefaultTimeout), newRunner(u, root)
 	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
 		return err

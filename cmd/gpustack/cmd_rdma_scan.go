@@ -8,7 +8,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
@@ -49,8 +48,7 @@ EXAMPLES
 }
 
 type rdmaScanOptions struct {
-	root           string
-	format         string
+	target
 	devices        []pci.Address
 	gids, topology bool
 }
@@ -58,22 +56,18 @@ type rdmaScanOptions struct {
 func parseRDMAScan(c *cli.Context, f *args.Faults) rdmaScanOptions {
 	f.Arguments(c)
 	return rdmaScanOptions{
-		root: c.String("root"), format: f.Choice(c, "output"),
+		target:  parseTarget(c, f),
 		devices: addresses(c, f, "device"),
 		gids:    c.Bool("gids"), topology: c.Bool("topology"),
 	}
 }
 
 func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	if err := node.Settled(ctx, root, change.Machine(root).Observe()); err != nil {
+	if err := node.Settled(ctx, opts.root, change.Machine(opts.root).Observe()); err != nil {
 		return err
 	}
 	whole := opts.format == term.FormatJSON || opts.format == term.FormatYAML
-	r, devices, err := node.ReadRDMA(root, opts.devices, opts.gids || whole)
+	r, devices, err := node.ReadRDMA(opts.root, opts.devices, opts.gids || whole)
 	if err != nil {
 		return err
 	}

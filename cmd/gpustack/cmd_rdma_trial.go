@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -74,16 +73,8 @@ EXAMPLES
   gpustack rdma test --peer 192.0.2.7 --iterations 1000 --size 65535
   gpustack rdma test --container localhost/rdma:latest
   gpustack rdma test --perf
-  gpustack rdma test --perf --peer 192.0.2.7
-
-EXIT STATUS
-  0  all tested ports pass
-  1  error or refusal: no port could be tested
-  2  a test failed
-  130  interrupted: the programs were killed`,
-		Flags: []cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+  gpustack rdma test --perf --peer 192.0.2.7`,
+		Flags: reading(
 			&cli.StringFlag{Name: "device", Usage: "test `DEVICE`: an adapter by its address or RDMA name; NAME/PORT is one port"},
 			&cli.BoolFlag{Name: "listen", Usage: "wait for the test of one other machine"},
 			&cli.StringFlag{Name: "peer", Usage: "test the way to `HOST`, which listens"},
@@ -93,7 +84,7 @@ EXIT STATUS
 			&cli.IntFlag{Name: "port", Value: 7174, Usage: "port `NUMBER` of the connection manager, the same on both machines"},
 			&cli.IntFlag{Name: "iterations", Value: 10, Usage: "`NUMBER` of iterations, the same on both machines (with --perf: 5000)"},
 			&cli.IntFlag{Name: "size", Value: 64, Usage: "`NUMBER` of bytes of an iteration, the same on both machines; not with --perf"},
-		},
+		),
 		Action: action(u, parseRDMATest, runRDMATest),
 	}
 }
@@ -130,10 +121,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 			opts.Count = perfIterations
 		}
 	}
-	if filepath.Clean(c.String("root")) != "/" {
-		f.Add(args.UsageError("--root "+strconv.Quote(c.String("root"))+": rdma test moves data through the adapters of the running machine, and needs --root /",
-			host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand("rdma check"))))
-	}
+	f.Machine(c, "rdma test moves data through the adapters of the running machine", "rdma check")
 	f.NotEmpty(c, "device", "peer")
 	if c.IsSet("container") {
 		if err := engine.CheckImage(opts.Image); err != nil {

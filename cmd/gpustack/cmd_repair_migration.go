@@ -106,9 +106,7 @@ EXIT STATUS
 }
 
 func repairMigrationFlags() []cli.Flag {
-	return append([]cli.Flag{
-		args.RootFlag(),
-		args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+	return append(reading(
 		novaConfFlag("read nova.conf from"),
 		&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
 		&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
@@ -126,16 +124,14 @@ func repairMigrationFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "apply", Usage: "repair rows that are proved stale"},
 		&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` with its rows and allocations as they are"},
 		&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
-		&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices"},
-		&cli.DurationFlag{Name: "settle", Value: 30 * time.Second, Usage: "after offline repairs, wait `TIME` and check that no nova-compute was started"},
+		&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices, after offline repairs up to 30s for one that starts"},
 		metricsFlag(),
 		args.YesFlag(), args.QuietFlag(),
-	}, databaseFlags()...)
+	), databaseFlags()...)
 }
 
 type repairOptions struct {
 	decision
-	root        string
 	rows        rows.Options
 	cloud       cloudOptions
 	apply       bool
@@ -145,7 +141,6 @@ type repairOptions struct {
 	metrics     string // "" for none
 	most        int
 	wait        time.Duration
-	settle      time.Duration
 	again       host.Command // see repeated
 }
 
@@ -155,9 +150,9 @@ func (o repairOptions) writes() bool { return o.apply }
 func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	f.Arguments(c)
 	opts := repairOptions{
-		decision: parseDecision(c, f), root: c.String("root"), rows: parseRows(c), cloud: parseCloud(c, f), apply: c.Bool("apply"),
+		decision: parseDecision(c, f), rows: parseRows(c), cloud: parseCloud(c, f), apply: c.Bool("apply"),
 		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
-		metrics: parseMetrics(c, f), most: c.Int("max"), wait: c.Duration("wait"), settle: c.Duration("settle"),
+		metrics: parseMetrics(c, f), most: c.Int("max"), wait: c.Duration("wait"),
 	}
 	opts.again = repeated(c)
 	opts.rows.Find = find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
@@ -172,7 +167,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	}
 	excludeSelections(c, f)
 	f.Exclude(c, "dry-run", "apply")
-	for _, flag := range []string{"yes", "quiet", "max", "wait", "settle", "accept"} {
+	for _, flag := range []string{"yes", "quiet", "max", "wait", "accept"} {
 		if c.IsSet(flag) && !opts.apply {
 			f.Add(args.UsageError("--"+flag+" requires --apply", ""))
 		}
@@ -213,13 +208,9 @@ func parseRows(c *cli.Context) rows.Options {
 
 func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (err error) {
 	debug.SetGCPercent(100) // main sets more for short runs; this one may read millions of rows
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	r := views.Repair{Report: newReport(root, node.RebootRequired(ctx, root), false)}
+	r := views.Repair{Report: newReport(opts.root, node.RebootRequired(ctx, opts.root), false)}
 	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), originIn(u, opts.cloud)
-	session := rows.New(root, opts.rows)
+	session := rows.New(opts.root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()
 	r.Token, err = session.Connect(ctx, rows.Evidence{Reports: documentsAt(u, opts.guests...), Inventories: documentsAt(u, opts.inventories...), Off: opts.off})
 	if err != nil {
@@ -390,6 +381,7 @@ func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *
 	if !applied.Offline() {
 		return nil
 	}
-	u.Waits("checking in %s that no nova-compute was started meanwhile", opts.settle)
-	return session.Settle(ctx, applied, opts.settle)
+	settling := min(opts.wait, 30*time.Second)
+	u.Waits("checking in %s that no nova-compute was started meanwhile", settling)
+	return session.Settle(ctx, applied, settling)
 }

@@ -40,26 +40,23 @@ EXIT STATUS
   0  nothing is to be done
   1  error
   2  there is a next step`,
-		Flags:  []cli.Flag{args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
+		Flags:  reading(),
 		Action: action(u, parseStatus, runStatus),
 	}
 }
 
-type statusOptions struct{ root, format string }
+type statusOptions struct{ target }
 
 // warnsInterrupted: it reads the journal once, and shows interrupted changes by itself.
 func (statusOptions) warnsInterrupted() {}
 
 func parseStatus(c *cli.Context, f *args.Faults) statusOptions {
 	f.Arguments(c)
-	return statusOptions{c.String("root"), f.Choice(c, "output")}
+	return statusOptions{parseTarget(c, f)}
 }
 
 func runStatus(ctx context.Context, u *term.UI, opts statusOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
+	root := opts.root
 	journal, interrupted := change.Look(ctx, root)
 	u.Warn(interrupted...)
 	if err := machine.Find(root); err != nil {

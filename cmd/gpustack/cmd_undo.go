@@ -74,29 +74,22 @@ If a change was interrupted, undo first determines how far it came.
 
 EXAMPLES
   gpustack undo
-  gpustack undo 3 --dry-run
-
-EXIT STATUS
-  0  the entry is undone
-  1  it could not be undone; the error says what was changed
-  2  --dry-run: there is something to undo
-  130  interrupted: nothing was changed, or the entry is as it was unless the error says otherwise`,
-		Flags: append([]cli.Flag{
-			args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+  gpustack undo 3 --dry-run`,
+		Flags: append(reading(
+			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: read nova.conf from"),
 			args.DocumentsFlag("guests", "of repair-migration --claim: guest report `FILE`, which proves that no guest uses the device"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "of repair-migration --claim: confirm that `HOST` is off and runs no guest (repeatable)"},
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
-		}, databaseFlags()...),
+		), databaseFlags()...),
 		Action: action(u, parseUndo, runUndo),
 	}
 }
 
 type undoOptions struct {
 	decision
-	root  string
 	id    int // 0: the latest
 	rows  rows.Options
 	cloud cloudOptions
@@ -110,7 +103,7 @@ type undoOptions struct {
 }
 
 func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
-	opts := undoOptions{decision: parseDecision(c, f), root: c.String("root"), timeout: driver.DefaultTimeout, live: c.Bool("live"),
+	opts := undoOptions{decision: parseDecision(c, f), timeout: driver.DefaultTimeout, live: c.Bool("live"),
 		allow: addresses(c, f, "allow"), guests: c.StringSlice("guests"), off: c.StringSlice("host-is-off")}
 	if c.IsSet("timeout") {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
@@ -121,11 +114,8 @@ func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 }
 
 func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
-	all, err := change.Stores(opts.root)
+	root := opts.root
+	all, err := change.Stores(root.Path("/"))
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
@@ -26,25 +25,14 @@ func timeoutFlag() cli.Flag {
 	return &cli.DurationFlag{Name: "timeout", Value: driver.DefaultTimeout, Usage: "wait `TIME` for each answer of the kernel to a write to sysfs"}
 }
 
-// parseTimeout reads timeoutFlag.
-func parseTimeout(c *cli.Context, f *args.Faults) time.Duration {
-	timeout := c.Duration("timeout")
-	if timeout <= 0 {
-		f.Add(args.UsageError("--timeout: not a time to wait: "+timeout.String(), "--timeout takes a time such as 30s or 2m"))
-	}
-	return timeout
-}
-
 // driversOptions are the options of host bind and host release.
 type driversOptions struct {
 	decision
-	root    string
 	prepare selection.Options
 	timeout time.Duration
 	service time.Duration // for a service to stop or start
 	mode    bind.Mode
 	to      machine.Role // of host release; "" for the host
-	command string
 }
 
 // recoverAndObserve reads a machine, after what an interrupted run has left is recovered.

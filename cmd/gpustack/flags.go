@@ -16,6 +16,21 @@ const (
 	formatDot  = "dot"
 )
 
+// reading returns the flags of a command that reads a machine, with its own.
+func reading(own ...cli.Flag) []cli.Flag {
+	return append([]cli.Flag{args.RootFlag(), args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)}, own...)
+}
+
+// changing returns the flags of a command that changes a machine, with its own.
+func changing(own ...cli.Flag) []cli.Flag {
+	return append(reading(own...), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag())
+}
+
+// changingCloud returns the flags of a command that changes a cloud, with its own.
+func changingCloud(own ...cli.Flag) []cli.Flag {
+	return append(append(reading(own...)[1:], args.DryRunFlag(), args.YesFlag(), args.QuietFlag()), cloudFlags()...)
+}
+
 // belowRoot is what --conf names in every command.
 const belowRoot = "`FILE` below the root"
 
@@ -28,7 +43,7 @@ func novaConfFlag(usage string) cli.Flag {
 // says what is done to them, more what holds without them.
 func confsFlag(usage, more string) cli.Flag {
 	usage += " `[ROLE=]FILE[,FILE]` below the root; relative: a copy (repeatable" + more + ")"
-	return args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: usage}, args.PathRules{Kind: args.FileOrCopy, Stdin: true, Files: func(value string) []string {
+	return args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: usage}, args.PathRules{Kind: args.MachineFile, Stdin: true, Files: func(value string) []string {
 		side, _ := nova.ParseSideFiles(value, "") // parseConfs reports its error
 		return side.Names
 	}})
@@ -55,5 +70,17 @@ func documentsAt(u *term.UI, paths ...string) document.Source {
 
 // parseDecision reads the flags of every command that changes something.
 func parseDecision(c *cli.Context, f *args.Faults) decision {
-	return decision{format: f.Choice(c, "output"), dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), quiet: c.Bool("quiet"), full: c.Bool("diff")}
+	return decision{
+		target: parseTarget(c, f), dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), quiet: c.Bool("quiet"), full: c.Bool("diff"),
+		command: args.Recorded(c),
+	}
+}
+
+// parseTarget reads --output, and --root of a command that has it.
+func parseTarget(c *cli.Context, f *args.Faults) target {
+	t := target{format: f.Choice(c, "output")}
+	if args.FindFlag(c.Command.Flags, "root") != nil {
+		t.root = f.Root(c)
+	}
+	return t
 }

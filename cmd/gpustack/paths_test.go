@@ -21,10 +21,10 @@ func TestPathsHaveAKind(t *testing.T) {
 			rules, ok := flag.(args.PathFlag)
 			switch {
 			case !ok && isPath.MatchString(spelling) && spelling != "--root DIR":
-				t.Errorf("%s: make it a flag of args.Path or args.Paths of the kind MachineFile, FileOrCopy or HandedOver", path)
+				t.Errorf("%s: make it a flag of args.Path or args.Paths of the kind MachineFile or HandedOver", path)
 			case ok && !isPath.MatchString(spelling):
 				t.Errorf("%s: name its value FILE or DIR", path)
-			case ok && !slices.Contains([]args.PathKind{args.MachineFile, args.FileOrCopy, args.HandedOver}, rules.Rules().Kind):
+			case ok && !slices.Contains([]args.PathKind{args.MachineFile, args.HandedOver}, rules.Rules().Kind):
 				t.Errorf("%s: unknown kind %d", path, rules.Rules().Kind)
 			case ok && rules.Rules().Kind != args.HandedOver && args.FindFlag(c.Flags, "root") == nil:
 				t.Errorf("%s: a file of the machine, but the command has no --root", path)

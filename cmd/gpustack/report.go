@@ -56,11 +56,18 @@ func addWarnings(u *term.UI, r reporter, warnings ...string) {
 	r.Common().Warnings = append(r.Common().Warnings, warnings...)
 }
 
+// target is the machine that a command is about, and the format of its report.
+type target struct {
+	root   host.Root // not of commands that are only about a cloud
+	format string
+}
+
 // decision is the operator's answer in advance, given by --yes or --dry-run.
 type decision struct {
-	format             string
+	target
 	dryRun, yes, quiet bool
-	full               bool // --diff
+	full               bool   // --diff
+	command            string // the command line, for the journal
 }
 
 // isQuiet returns whether plans are not printed.

@@ -169,7 +169,7 @@ func TestClaim(t *testing.T) {
 			if err := json.Unmarshal([]byte(stdout), &r); err != nil || len(r.Findings) == 0 || !strings.Contains(r.Findings[0].Reason, test.reason) {
 				t.Errorf("no %q in %+v, %v", test.reason, r.Findings, err)
 			}
-			_, stderr, _ := repairMigration(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+			_, stderr, _ := repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 			var cards []string
 			for _, row := range cell.Dump(t, "pci_devices", "address", "status", "instance_uuid") {
 				cards = append(cards, strings.Join(row, " "))
@@ -197,7 +197,7 @@ func TestGroupIsOpen(t *testing.T) {
 	cell.Card(t, gpu1, audio, "allocated", UUID(2)) // whose instance is gone
 	args := []string{"--guests", evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, groupOf(t, UUID(1), []string{first, audio}, []string{first}, nil)))}
 	root := machine(t)
-	found, _ := findings(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+	found, _ := findings(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 	if diff := cmp.Diff([]string{"gpu1 " + audio + " L suspicious"}, found); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -216,7 +216,7 @@ func TestUndoClaim(t *testing.T) {
 	cell.Compute(t, "gpu2")
 	used := evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.Holds(t, first, u)))
 	root := machine(t)
-	if _, stderr, status := repairMigration(t, root, "--claim", "--guests", used, "--apply", "--yes", "--settle", "0s"); status != 0 {
+	if _, stderr, status := repairMigration(t, root, "--claim", "--guests", used, "--apply", "--yes", "--wait", "1s"); status != 0 {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	before := cell.Dump(t, "pci_devices")
@@ -278,7 +278,7 @@ func TestUndoClaimOfVF(t *testing.T) {
 				if device == "" {
 					continue
 				}
-				if _, stderr, _ := repairMigration(t, root, "--claim", "--device", device, "--guests", report, "--apply", "--yes", "--settle", "0s"); !strings.Contains(stderr, "1 repair made") {
+				if _, stderr, _ := repairMigration(t, root, "--claim", "--device", device, "--guests", report, "--apply", "--yes", "--wait", "1s"); !strings.Contains(stderr, "1 repair made") {
 					t.Fatal(stderr)
 				}
 			}

@@ -69,7 +69,7 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 	repairs := []string{"repair-migration", "--host-is-off", "gpu1"}
-	apply := slices.Concat(repairs, []string{"--apply", "--settle", "0s"})
+	apply := slices.Concat(repairs, []string{"--apply", "--wait", "1s"})
 	run(2, repairs...)
 	run(1, apply...)
 	if d := document; !d.Changed || d.Applied || len(d.Changes) != 1 || len(d.Refusals) != 1 || d.Refusals[0].Code != "unconfirmed" || d.Refusals[0].Allow != "--yes" {

@@ -114,7 +114,7 @@ func TestDeclaredOffDeleted(t *testing.T) {
 	cell.Compute(t, "gpu2")
 	cell.Instance(t, UUID(3), "gpu2", "active", "")
 	cell.Card(t, gpu1, first, "allocated", UUID(2))
-	_, stderr, _ := repairMigration(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+	_, stderr, _ := repairMigration(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")
 	if got := cell.Dump(t, "pci_devices", "status"); got[0][0] != "allocated" {
 		t.Errorf("%v\n%s", got, stderr)
 	}
@@ -154,7 +154,7 @@ func TestClaimVFs(t *testing.T) {
 	cell.Card(t, gpu1, vf1, "available", "", VF(pf), old)
 	cell.Card(t, gpu1, vf2, "available", "", VF(pf), old)
 	report := evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.VFs(t, pf, vf1, vf2), groupOf(t, u, []string{vf1, vf2}, []string{vf1, vf2}, nil)))
-	if _, stderr, code := repairMigration(t, machine(t), "--claim", "--guests", report, "--apply", "--yes", "--settle", "0s"); code != 0 {
+	if _, stderr, code := repairMigration(t, machine(t), "--claim", "--guests", report, "--apply", "--yes", "--wait", "1s"); code != 0 {
 		t.Errorf("%d: %s", code, stderr)
 	}
 }
@@ -172,7 +172,7 @@ func TestTwoVFsOffline(t *testing.T) {
 	cell.Card(t, gpu1, vf1, "allocated", UUID(1), VF(pf), old)
 	cell.Card(t, gpu1, vf2, "allocated", UUID(2), VF(pf), old)
 	report := evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, evidence.VFs(t, pf, vf1, vf2)))
-	if _, stderr, code := repairMigration(t, machine(t), "--guests", report, "--apply", "--yes", "--settle", "0s"); code != 0 {
+	if _, stderr, code := repairMigration(t, machine(t), "--guests", report, "--apply", "--yes", "--wait", "1s"); code != 0 {
 		t.Errorf("%d: %s", code, stderr)
 	}
 }

@@ -48,7 +48,7 @@ func TestServerKilled(t *testing.T) {
 		cell := stale(t, rows)
 		before := states(t, cell)
 		root := machine(t)
-		args := []string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
+		args := []string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"}
 		cmd := exec.Command(gpustack, args...)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestServerKilled(t *testing.T) {
 		if some > 0 && some < rows {
 			half++
 		}
-		if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+		if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"); status != 0 {
 			t.Fatalf("kill %d: the second run: exit status %d, %s", i, status, stderr)
 		}
 		for _, line := range states(t, cell) {
@@ -131,7 +131,7 @@ func TestRowLocked(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), "UPDATE nova_cell1.pci_devices SET label = 'x'"); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr, status := repairMigration(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+	_, stderr, status := repairMigration(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")
 	if status != 1 || !strings.Contains(stderr, "Error 1205") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
@@ -160,7 +160,7 @@ func TestRowsChange(t *testing.T) {
 		}
 		done <- err
 	}()
-	_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+	_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, stderr, status := repairMigration(t, machine(t), append(test.args, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")...)
+			_, stderr, status := repairMigration(t, machine(t), append(test.args, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")...)
 			if status != 1 || !strings.Contains(stderr, test.want) {
 				t.Errorf("exit status %d, %s", status, stderr)
 			}

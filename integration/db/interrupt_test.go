@@ -45,11 +45,11 @@ func TestInterruptedQuestion(t *testing.T) {
 					t.Errorf("%s (-before +after):\n%s", args[0], diff)
 				}
 			}
-			ask("repair-migration", "--host-is-off", "gpu1", "--apply", "--settle", "0s")
+			ask("repair-migration", "--host-is-off", "gpu1", "--apply", "--wait", "1s")
 			if _, err := os.Stat(filepath.Join(root, "var")); !os.IsNotExist(err) {
 				t.Errorf("a journal was left: %v", err)
 			}
-			if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+			if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"); status != 0 {
 				t.Fatalf("exit status %d, %s", status, stderr)
 			}
 			ask("undo")

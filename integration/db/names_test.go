@@ -428,7 +428,7 @@ func TestNames(t *testing.T) {
 				}
 			}
 			before := cell.Dump(t, "pci_devices")
-			_, stderr, _ = repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			_, stderr, _ = repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 			if writes := !cmp.Equal(before, cell.Dump(t, "pci_devices")); writes != test.writes {
 				t.Errorf("--apply has written: %v, %s", writes, stderr)
 			}
@@ -474,7 +474,7 @@ func TestNamesOutsideCharset(t *testing.T) {
 			if len(test.found) == 0 {
 				return
 			}
-			_, stderr, status := repairMigration(t, root, append(test.args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			_, stderr, status := repairMigration(t, root, append(test.args, "--apply", "--yes", "--wait", "1s")...)
 			if rows := cell.Dump(t, "pci_devices", "status"); status != 0 || rows[0][0] != "available" {
 				t.Errorf("exit status %d, %v\n%s", status, rows, stderr)
 			}

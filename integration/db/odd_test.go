@@ -154,7 +154,7 @@ func TestOddRows(t *testing.T) {
 				t.Errorf("no %q in:\n%s", test.reason, stdout)
 			}
 			before := cell.Dump(t, "pci_devices")
-			_, stderr, _ := repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			_, stderr, _ := repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 			for k, row := range cell.Dump(t, "pci_devices") {
 				id := fmt.Sprint(stale)
 				if has := cmp.Equal(before[k], row); has == (cell.Dump(t, "pci_devices", "id")[k][0] == id) && strings.Contains(strings.Join(found, " "), "X unknown") {

@@ -208,7 +208,7 @@ func TestDeclaredOff(t *testing.T) {
 			cell.Instance(t, UUID(1), "gpu2", "active", "")
 			cell.Card(t, gpu1, first, "allocated", UUID(1))
 			before := states(t, cell)
-			stdout, stderr, status := repairMigration(t, machine(t), "--host-is-off", test.given, "--apply", "--yes", "--settle", "0s", "-o", "json")
+			stdout, stderr, status := repairMigration(t, machine(t), "--host-is-off", test.given, "--apply", "--yes", "--wait", "1s", "-o", "json")
 			if test.why == "" {
 				if status != 0 || cmp.Equal(before, states(t, cell)) {
 					t.Errorf("exit status %d, %s%s", status, stdout, stderr)

@@ -445,7 +445,7 @@ func TestInterruptedEntry(t *testing.T) {
 		root = machine(t)
 		lose(proxy)
 		args = []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
-		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --root "+root+" --apply determines it") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
@@ -473,7 +473,7 @@ func TestInterruptedEntry(t *testing.T) {
 		if !strings.Contains(stdout, open) || !strings.Contains(stderr, open) {
 			t.Errorf("%s%s", stdout, stderr)
 		}
-		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--settle", "0s")...)
+		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 		if status != 0 || !strings.Contains(stderr, "entry 1, 0000:00:00.0 of gpu1: repaired") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
@@ -488,7 +488,7 @@ func TestInterruptedEntry(t *testing.T) {
 		root, cell, args := begin(t, (*Proxy).LoseCommit)
 		before := states(t, cell)
 		// Its cell is not among those of nova.conf by that name, so that nothing can be found out.
-		_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+		_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")
 		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: the outcome of this repair is unknown: cell \"database\" (schema \"nova_cell1\") is not among the given databases: not the database of this repair") || !strings.Contains(stderr, "hint: give the --database") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
@@ -558,7 +558,7 @@ func TestOneTransactionPerInstance(t *testing.T) {
 func proxied(t *testing.T) (proxy *Proxy, root string, args []string) {
 	t.Helper()
 	proxy = NewProxy(t)
-	return proxy, machine(t), []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
+	return proxy, machine(t), []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"}
 }
 
 // TestRecoverWrites: before a unit is called not written, or not undone, a row is written that
@@ -708,7 +708,7 @@ func TestOtherDatabase(t *testing.T) {
 	cell2 := database.AddCell(t, "cell2", Row{"database_connection": Template("nova_cell2")})
 	cell2.Compute(t, "gpu9")
 	cell2.Instance(t, UUID(55), "gpu9", "active", "")
-	_, stderr, status := repairMigration(t, root, "--database", database.URL("nova_cell2"), "--api-database", database.URL("nova_api"), "--apply", "--yes", "--settle", "0s")
+	_, stderr, status := repairMigration(t, root, "--database", database.URL("nova_cell2"), "--api-database", database.URL("nova_api"), "--apply", "--yes", "--wait", "1s")
 	if status != 1 || !strings.Contains(stderr, "nova_cell2: not the database of this repair, which was made in nova_cell1") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
@@ -753,7 +753,7 @@ func TestTwoVFs(t *testing.T) {
 	cell.Card(t, 1, "0000:40:00.0", "unavailable", "", PF())
 	cell.Card(t, 1, "0000:40:00.1", "allocated", UUID(7), VF("0000:40:00.0"))
 	cell.Card(t, 1, "0000:40:00.2", "allocated", UUID(7), VF("0000:40:00.0"))
-	if _, stderr, status := repairMigration(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+	if _, stderr, status := repairMigration(t, machine(t), "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"); status != 0 {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 	for _, line := range states(t, cell) {
@@ -784,7 +784,7 @@ func TestLockedByOthers(t *testing.T) {
 	done := make(chan outcome, 1)
 	root := machine(t)
 	go func() {
-		_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s")
+		_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")
 		done <- outcome{stderr, status}
 	}()
 	var longest time.Duration
@@ -848,7 +848,7 @@ func TestInterruptedRepair(t *testing.T) {
 			t.Fatal(err)
 		}
 		root := machine(t)
-		cmd, talk := start(t, root, "--settle", "0s")
+		cmd, talk := start(t, root, "--wait", "1s")
 		interrupt(t, cell, cmd)
 		for _, want := range []string{"0000:00:00.0 of gpu1: repaired", "0000:02:00.0 of gpu1: skipped: not begun: the run was interrupted", "'gpustack undo --root " + root + " 1' undoes it", "error: interrupted"} {
 			if !strings.Contains(talk.String(), want) {
@@ -868,7 +868,7 @@ func TestInterruptedRepair(t *testing.T) {
 	})
 	t.Run("while it waits", func(t *testing.T) {
 		cell := stale(t, 1)
-		cmd, talk := start(t, machine(t), "--settle", "10m")
+		cmd, talk := start(t, machine(t), "--wait", "10m")
 		begin := time.Now()
 		interrupt(t, cell, cmd)
 		if took := time.Since(begin); cmd.ProcessState.ExitCode() != 130 || took > time.Minute || !strings.Contains(talk.String(), "0000:00:00.0 of gpu1: repaired") {
@@ -881,7 +881,7 @@ func TestInterruptedRepair(t *testing.T) {
 // before the first repair or all evidence has changed since the plan.
 func TestNothingBegun(t *testing.T) {
 	args := func(root string) []string {
-		return []string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--settle", "0s"}
+		return []string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--wait", "1s"}
 	}
 	check := func(t *testing.T, root string) {
 		t.Helper()
@@ -973,7 +973,7 @@ func TestInterruptedRepairTwice(t *testing.T) {
 		return statement, wait
 	})
 	root := machine(t)
-	args := []string{"--database", at(address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"}
+	args := []string{"--database", at(address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"}
 	s := terminal.Start(t, exec.Command(gpustack, append([]string{"repair-migration", "--root", root}, args...)...), "")
 	until(t, func() bool {
 		_, err := os.Stat(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))

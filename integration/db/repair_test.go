@@ -494,7 +494,7 @@ func TestRepair(t *testing.T) {
 			if diff := cmp.Diff(before, dump()); diff != "" {
 				t.Errorf("without --apply it has written (-before +after):\n%s", diff)
 			}
-			left, status := findings(t, root, append(args, "--apply", "--yes", "--wait", "1s", "--settle", "0s")...)
+			left, status := findings(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 			again, _ := findings(t, root, args...)
 			if diff := cmp.Diff(test.left, left); diff != "" || (status == 2) != (len(test.left) > 0) {
 				t.Errorf("exit status %d, left (-want +got):\n%s", status, diff)
@@ -553,7 +553,7 @@ func TestRepairUndo(t *testing.T) {
 	}
 	apply := func(t *testing.T, root string) {
 		t.Helper()
-		if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--settle", "0s"); status != 0 {
+		if _, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"); status != 0 {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 	}

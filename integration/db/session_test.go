@@ -107,7 +107,7 @@ func runWithVariable(t *testing.T, server globalVariables, name, value string) (
 		return session, 0
 	})
 	o.Dry = repair()
-	o.Applied = repair("--apply", "--yes", "--settle", "0s")
+	o.Applied = repair("--apply", "--yes", "--wait", "1s")
 	o.Repaired = states(t, cell)
 	o.Undone = with(func() (string, int) {
 		cmd := exec.Command(gpustack, "undo", "--root", root, "--yes")

@@ -3,9 +3,11 @@ package args
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -49,6 +51,31 @@ func (f *Faults) NotEmpty(c *cli.Context, flags ...string) {
 		if c.IsSet(name) && c.String(name) == "" {
 			f.Add(UsageError("--"+name+": the value is missing", f.SeeHelp()))
 		}
+	}
+}
+
+// Root returns the machine below --root.
+func (f *Faults) Root(c *cli.Context) host.Root {
+	root, err := host.NewRoot(c.String("root"))
+	f.Add(err)
+	return root
+}
+
+// Positive returns the value of a flag that is a time to wait, which must be longer than 0.
+func (f *Faults) Positive(c *cli.Context, flag string) time.Duration {
+	d := c.Duration(flag)
+	if d <= 0 {
+		f.Add(UsageError("--"+flag+": not a time to wait: "+d.String(), "--"+flag+" takes a time such as 30s or 10m"))
+	}
+	return d
+}
+
+// Machine adds an error for a --root that is not the running machine, on which the command does
+// what does says. read is the command that reads a tree instead.
+func (f *Faults) Machine(c *cli.Context, does, read string) {
+	if root := c.String("root"); filepath.Clean(root) != "/" {
+		f.Add(UsageError("--root "+strconv.Quote(root)+": "+does+", and needs --root /",
+			host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand(read))))
 	}
 }
 

@@ -1,7 +1,6 @@
 package args
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -79,8 +78,8 @@ func isOfRun(name string) bool { return strings.Contains(ofRun, " "+name+" ") }
 
 // Recorded returns a command line as the journal has it: the name of the command, its arguments,
 // and the flags that were given, in the order of its help, with the hash of a value that may
-// contain secrets. unless names further flags that are left out, such as those with passwords.
-func Recorded(c *cli.Context, unless ...string) string {
+// contain secrets.
+func Recorded(c *cli.Context) string {
 	text := strings.TrimPrefix(c.Command.HelpName, c.App.Name+" ")
 	add := func(word string) { text += " " + host.ShellWord(host.WithoutCredentials(word)) }
 	for _, arg := range c.Args().Slice() {
@@ -88,7 +87,7 @@ func Recorded(c *cli.Context, unless ...string) string {
 	}
 	for _, flag := range c.Command.Flags {
 		name := flag.Names()[0]
-		if !c.IsSet(name) || isOfRun(name) || slices.Contains(unless, name) {
+		if !c.IsSet(name) || isOfRun(name) {
 			continue
 		}
 		values := []string{c.String(name)}

@@ -5,8 +5,8 @@ import "gpustack/host/change"
 // manualExit are the exit statuses of commands whose page has no others.
 const manualExit = `EXIT STATUS
   0    done, or nothing to do
-  1    error or refusal; nothing was changed unless the message says so
-  2    differences: --dry-run with a pending change, a check that failed, rows that are not all right
+  1    error or refusal, or not enough to reach a verdict; nothing was changed unless the message says so
+  2    differences: --dry-run with a pending change, a check or test that failed, rows that are not all right
   130  interrupted: the message says what was kept and what was rolled back
 `
 

@@ -19,11 +19,10 @@ type PathKind int
 
 // The kinds of paths.
 const (
-	// MachineFile is a file of the machine: an absolute path below --root.
+	// MachineFile is a file of the machine: an absolute path below --root. Where standard input is
+	// accepted, so is a copy of another machine's file: an ordinary path, relative to the working
+	// directory.
 	MachineFile PathKind = iota
-	// FileOrCopy is a file of the machine if it is absolute, and otherwise a copy of another machine's
-	// file: an ordinary path, relative to the working directory, or standard input.
-	FileOrCopy
 	// HandedOver is a document that the operator hands over: an ordinary path of the machine where the
 	// command runs, not below --root.
 	HandedOver
@@ -81,7 +80,7 @@ func (f *Faults) Paths(c *cli.Context) {
 			}
 			for _, file := range files {
 				switch {
-				case rules.Kind == MachineFile, rules.Kind == FileOrCopy && path.IsAbs(file):
+				case rules.Kind == MachineFile && (!rules.Stdin || path.IsAbs(file)):
 					f.machineFile(name, file, c.String("root"))
 				case file == "":
 					f.Add(UsageError("--"+name+": "+strconv.Quote(value)+" has an empty path", f.SeeHelp()))

@@ -23,7 +23,6 @@ func TestRecorded(t *testing.T) {
 		{"a flag that is switched off", []string{"--unsafe=false"}, "host change --unsafe=false"},
 		{"an argument", []string{"--driver", "vfio-pci", "K4200:2"}, "host change K4200:2 --driver vfio-pci"},
 		{"words that a shell reads otherwise", []string{"--device", "a b", "--driver", ""}, "host change --device 'a b' --driver ''"},
-		{"a flag with a password", []string{"--database", "mysql://n:p@h/d", "--device", "a"}, "host change --device a"},
 		{"a secret", []string{"--run", "secret", "--device", "a"}, "host change --device a --run " + secretHash},
 		{"a URL with a password", []string{"--device", "mysql://n:hunter2@h/d"}, "host change --device 'mysql://***@h/d'"},
 	} {
@@ -34,7 +33,7 @@ func TestRecorded(t *testing.T) {
 				args.RootFlag(), args.OutputFlag("table", "json"), &cli.StringSliceFlag{Name: "device"}, &cli.StringFlag{Name: "driver"},
 				&cli.BoolFlag{Name: "unsafe"}, &cli.StringFlag{Name: "database"}, args.Secret(&cli.StringFlag{Name: "run"}), args.DryRunFlag(), args.YesFlag(),
 			},
-			Action: func(c *cli.Context) error { got = args.Recorded(c, "database"); return nil },
+			Action: func(c *cli.Context) error { got = args.Recorded(c); return nil },
 		}}}}}
 		if err := app.Run(append([]string{"gpustack", "host", "change"}, test.argv...)); err != nil || got != test.want {
 			t.Errorf("%s: %q, %v, want %q", test.name, got, err, test.want)
