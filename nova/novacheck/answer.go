@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"gpustack/host"
-	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/pools"
 )
@@ -75,51 +74,38 @@ func Request(r nova.Request, release nova.Release, sides []nova.Side, hosts []no
 	return no("no host has enough devices: %s has %d of %d", where, best, r.Devices())
 }
 
-// meets returns how many of the requested devices a host has. A device serves one alias only; where
-// aliases overlap, devices are reassigned to serve as many as possible (Kuhn's algorithm).
-func (c *checker) meets(r nova.Request, h nova.Host) int {
-	offered, _ := c.offeredOn(h)
-	var functions []*pci.Device // all where no file of a compute node is known
-	var own [][]pools.Pool      // as they are offered
-	for i := range h.Devices {
-		if !c.computes {
-			functions, own = append(functions, &h.Devices[i]), append(own, nil)
+// meets returns how many of the requested devices a host has: nova-scheduler gives free devices to
+// each alias in the order of the request.
+func (c *checker) meets(r nova.Request, h nova.Host) (met int) {
+	const name = "name" // without a file, the tag that aliases select devices by
+	free := pools.Devices{Release: c.release, Pools: pools.Every(h.Devices)}
+	switch {
+	case len(c.sides) == 0:
+		free.Pools = nil
+		for i := range h.Devices {
+			if is := nova.AliasName(&h.Devices[i]); is != "" {
+				free.Pools = append(free.Pools, pools.Pool{Count: 1, Tags: map[string]string{name: is}})
+			}
 		}
+	case c.computes:
+		offered, _ := c.offeredOn(h)
+		free.Pools = pools.Of(offered)
 	}
-	for _, f := range offered {
-		functions, own = append(functions, f.Device), append(own, []pools.Pool{f.Pool})
-	}
-	serves := func(alias string, k int) bool {
-		if len(c.sides) == 0 {
-			return alias != "" && nova.AliasName(functions[k]) == alias
-		}
-		return c.request(c.aliases[alias]).Judge(pools.Every([]pci.Device{*functions[k]}), own[k], c.computes, c.release).Why == pools.Gets
-	}
-	var wanted []string // an alias for each device
+	var requests []pools.Request
 	for _, w := range r {
-		for range min(w.Count, len(functions)+1) {
-			wanted = append(wanted, w.Alias)
-		}
-	}
-	holder := make([]int, len(functions)) // index in wanted, from 1; 0 for none
-	var place func(i int, tried map[int]bool) bool
-	place = func(i int, tried map[int]bool) bool {
-		for k := range functions {
-			if tried[k] || !serves(wanted[i], k) {
-				continue
-			}
-			tried[k] = true
-			if holder[k] == 0 || place(holder[k]-1, tried) {
-				holder[k] = i + 1
-				return true
+		request := pools.Request{Specs: []pools.Spec{{name: w.Alias}}}
+		if len(c.sides) > 0 {
+			request = c.request(c.aliases[w.Alias])
+			if !c.computes {
+				request = request.WithoutTags()
 			}
 		}
-		return false
-	}
-	met := 0
-	for i := range wanted {
-		if place(i, map[int]bool{}) {
-			met++
+		request.Count = w.Count
+		if short := free.Supports(append(requests, request), nil); short != nil {
+			request.Count = short.Have
+		}
+		if request.Count > 0 {
+			requests, met = append(requests, request), met+request.Count
 		}
 	}
 	return met
