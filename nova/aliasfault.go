@@ -83,7 +83,7 @@ func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasF
 	}
 	all := conf.ParseObjects(value)
 	if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(value), "[") {
-		add("write one object per line, each with its own alias = ", "the value of alias is not a single JSON object")
+		add("write one object per line, each with its own \"alias =\"", "the value of alias is not a single JSON object")
 		return nil, faults
 	}
 	alias = all[0]
@@ -257,30 +257,6 @@ func ConflictsOf(s Side, r Release) (conflicts []ConflictAt) {
 	return conflicts
 }
 
-// conflicts returns an error for each alias of the planned files that Nova rejects because of its
-// other definitions or of pci_in_placement. If only requests for an alias fail, and the plan does
-// not turn pci_in_placement on, that is a warning.
-func (p *planner) conflicts() (errs []error) {
-	var seen []string
-	for _, program := range []string{programAPI, programCompute} {
-		if !slices.Contains(p.options.Role.Programs(), program) {
-			continue
-		}
-		for _, c := range ConflictsOf(p.side().Of(program), p.options.Release) {
-			text := fmt.Sprintf("%s: %s", p.onDisk(c.At.File, c.At.Option), c.Seen)
-			switch {
-			case slices.Contains(seen, text):
-			case c.IsOwn && !p.options.Placement:
-				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: requests for this alias fail: %s", text, c.Remedy))
-			default:
-				errs = append(errs, c.err(text))
-			}
-			seen = append(seen, text)
-		}
-	}
-	return errs
-}
-
 // err returns the error of a conflict, with the remedy as its hint.
 func (c AliasConflict) err(text string) error {
 	err := ErrAlias
@@ -288,22 +264,4 @@ func (c AliasConflict) err(text string) error {
 		err = ErrOwnAlias
 	}
 	return host.WithHint(fmt.Errorf("%s: %w", text, err), c.Remedy)
-}
-
-// conflicts returns an error for each wanted alias that Nova rejects with --placement.
-func (o Options) conflicts(aliases []Alias) (errs []error) {
-	definitions := map[string][]map[string]any{}
-	for _, a := range aliases {
-		object, err := conf.Object(a)
-		if err != nil {
-			return []error{err}
-		}
-		definitions[a.Name] = append(definitions[a.Name], object)
-	}
-	for _, name := range slices.Sorted(maps.Keys(definitions)) {
-		for _, c := range AliasConflicts(name, definitions[name], o.Placement, o.Release) {
-			errs = append(errs, c.err(c.Seen))
-		}
-	}
-	return errs
 }

@@ -1,15 +1,6 @@
 package nova
 
-import (
-	"errors"
-	"fmt"
-
-	"gpustack/host"
-	"gpustack/nova/conf"
-)
-
-// ErrBoolean says that a service fails when it reads an option.
-var ErrBoolean = host.WithHint(errors.New("is not a boolean"), "write true or false alone: a comment behind a value is part of it")
+import "gpustack/nova/conf"
 
 // BooleanFault is a boolean option with another value. The services start with it, and fail when
 // they read it (oslo_config/cfg.py, ConfigFileValueError).
@@ -32,12 +23,4 @@ func (s Side) BooleanFaults(r Release) (faults []BooleanFault) {
 		add(s.Scheduler(), PCIInPlacement, "fails each request for a guest")
 	}
 	return faults
-}
-
-// booleans returns an error for each planned value that is not a boolean.
-func (p *planner) booleans() (errs []error) {
-	for _, f := range p.side().BooleanFaults(p.options.Release) {
-		errs = append(errs, fmt.Errorf("%s:%d: %s = %s %w", f.At.File, f.At.Line(), f.At.Key, f.At.Value, ErrBoolean))
-	}
-	return errs
 }

@@ -3,33 +3,44 @@ package nova
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"gpustack/host"
 	"gpustack/nova/conf"
 )
 
-// computeFiles returns the configuration files of each nova-compute of the machine below root, in
+// computeSides reads files or, without any, those of each nova-compute of the machine below root, in
 // the order in which the service reads them: of the one that packages install, and of those that
 // deployment tools run in containers.
-func computeFiles(root host.Root) (sets [][]string, err error) {
-	there, err := root.Exists(DefaultConf)
-	if err != nil {
-		return nil, err
-	}
-	if there {
-		set, err := Files(root, DefaultConf, Compute)
+func computeSides(root host.Root, files []string) (sides []Side, err error) {
+	sets := [][]string{files}
+	if len(files) == 0 {
+		sets = nil
+		there, err := root.Exists(DefaultConf)
 		if err != nil {
 			return nil, err
 		}
-		sets = append(sets, set)
+		if there {
+			set, err := Files(root, DefaultConf, Compute)
+			if err != nil {
+				return nil, err
+			}
+			sets = append(sets, set)
+		}
+		generated, err := generated(root, Compute)
+		if err != nil {
+			return nil, err
+		}
+		for _, in := range generated {
+			sets = append(sets, in.Files)
+		}
 	}
-	generated, err := generated(root, Compute)
-	for _, in := range generated {
-		sets = append(sets, in.Files)
+	var errs []error
+	for _, set := range sets {
+		side, err := ReadSide(root, Compute, set)
+		sides, errs = append(sides, side), append(errs, err)
 	}
-	return sets, err
+	return sides, errors.Join(errs...)
 }
 
 // HostOption is the option host of nova-compute, by which Nova identifies the compute node.
@@ -41,58 +52,36 @@ type HostOption struct {
 }
 
 // ReadHostOption reads the option host from files, or without files from those of every
-// nova-compute of the machine. Two services with different values are an error.
-func ReadHostOption(root host.Root, files []string) HostOption {
-	sets := [][]string{files}
-	if len(files) == 0 {
-		var err error
-		if sets, err = computeFiles(root); err != nil {
-			return HostOption{Err: err}
-		}
+// nova-compute of the machine. Two services with different values are an error, and so are two
+// files of one: which of them counts depends on its command line.
+func ReadHostOption(root host.Root, files []string) (found HostOption) {
+	sides, err := computeSides(root, files)
+	if err != nil {
+		return HostOption{Err: err}
 	}
-	var found HostOption
-	for i, set := range sets {
-		o := readHostOption(root, set)
-		if i > 0 && o.Err == nil && !same(o.Host, found.Host) {
-			o.Err = fmt.Errorf("%s and %s set different values of host: --conf names the file that nova-compute reads", found.Files[0], set[0])
-		}
-		found.Err = errors.Join(found.Err, o.Err)
-		found.Files = append(found.Files, set...)
-		if o.Host != nil {
-			found.Host, found.From = o.Host, o.From
-		}
-	}
-	return found
-}
-
-func same(a, b *string) bool {
-	return a == nil && b == nil || a != nil && b != nil && *a == *b
-}
-
-// readHostOption reads the files of one nova-compute.
-func readHostOption(root host.Root, files []string) HostOption {
-	found := HostOption{Files: files}
 	var errs []error
-	for _, name := range files {
-		file, err := readConf(root, name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	for i, s := range sides {
+		var mine Placed
+		for _, f := range s.Files {
+			found.Files = append(found.Files, f.Name)
+			o, isSet := Side{Files: []conf.Source{f}}.last([]conf.Name{{Section: "DEFAULT", Key: "host"}})
+			switch {
+			case !isSet:
+				continue
+			case o.Value == "" || strings.ContainsAny(o.Value, "$\n"): // $ refers to another option
+				errs = append(errs, fmt.Errorf("%s: host: cannot evaluate %q", f.Name, o.Value))
+			case mine.File != "" && mine.Value != o.Value:
+				errs = append(errs, fmt.Errorf("%s: host is %q, but %q in %s", f.Name, o.Value, mine.Value, mine.File))
+			}
+			mine = o
 		}
-		options := file.Find(conf.Name{Section: "DEFAULT", Key: "host"})
-		if len(options) == 0 {
-			continue
+		isSet := mine.File != ""
+		if i > 0 && len(errs) == 0 && (isSet != (found.Host != nil) || isSet && mine.Value != *found.Host) {
+			errs = append(errs, fmt.Errorf("%s and %s set different values of host: --conf names the file that nova-compute reads", found.Files[0], s.Files[0].Name))
 		}
-		// Within a file the last value counts. Which of several files counts depends on the command
-		// line of the service, so all files must have the same value.
-		value := options[len(options)-1].Value
-		switch {
-		case value == "" || strings.ContainsAny(value, "$\n"): // $ refers to another option
-			errs = append(errs, fmt.Errorf("%s: host: cannot evaluate %s", name, strconv.Quote(value)))
-		case found.Host != nil && *found.Host != value:
-			errs = append(errs, fmt.Errorf("%s: host is %s, but %s in %s", name, strconv.Quote(value), strconv.Quote(*found.Host), found.From))
+		if isSet {
+			found.Host, found.From = &mine.Value, mine.File
 		}
-		found.Host, found.From = &value, name
 	}
 	found.Err = errors.Join(errs...)
 	return found
@@ -100,28 +89,18 @@ func readHostOption(root host.Root, files []string) HostOption {
 
 // ReadVirtType returns [libvirt] virt_type of nova-compute and the file that sets it: how guests
 // are run. Of several files the last one counts. Both are "" where the option is not set, and where
-// two services of the machine have different values. An error comes with the file that it concerns.
+// two services of the machine have different values.
 func ReadVirtType(root host.Root) (value, file string, err error) {
-	sets, err := computeFiles(root)
+	sides, err := computeSides(root, nil)
 	if err != nil {
-		return "", DefaultConf, err
+		return "", "", err
 	}
-	name := conf.Name{Section: "libvirt", Key: "virt_type"}
-	for i, set := range sets {
-		var v, f string
-		for _, n := range set {
-			parsed, err := readConf(root, n)
-			if err != nil {
-				return "", n, err
-			}
-			if options := parsed.Find(name); len(options) > 0 {
-				v, f = options[len(options)-1].Value, n
-			}
-		}
-		if i > 0 && v != value {
+	for i, s := range sides {
+		o, _ := s.last([]conf.Name{{Section: "libvirt", Key: "virt_type"}})
+		if i > 0 && o.Value != value {
 			return "", "", nil
 		}
-		value, file = v, f
+		value, file = o.Value, o.File
 	}
 	return value, file, nil
 }

@@ -29,10 +29,8 @@ type Class struct {
 func DefinedBy(sides []Side) (d Defined, err error) {
 	var errs []error
 	for _, side := range sides {
-		for _, file := range side.Files {
-			found, malformed := namesOf(file, Newest.AliasNames())
-			d.Aliases, errs = append(d.Aliases, found...), append(errs, malformed...)
-		}
+		found, malformed := side.named(Newest)
+		d.Aliases, errs = append(d.Aliases, found...), append(errs, malformed...)
 		for _, line := range devspec.Lines(side.Files, Newest.SpecNames()) {
 			for _, spec := range line.Specs {
 				vendor, vendorErr := pci.ParseID(spec.Vendor)

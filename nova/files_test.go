@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host/hosttest"
 	"gpustack/nova"
+	"gpustack/nova/novacheck"
 )
 
 // plan plans an alias K4200 for nova.conf of a tree, and returns the files that change.
@@ -39,11 +40,17 @@ func planAlias(t *testing.T, alias string, role nova.Role, release nova.Release,
 		place.File = nova.DefaultConf
 	}
 	p, err := nova.NewPlan(root, o, w, place)
+	if err == nil {
+		_, err = novacheck.Planned(release, p)
+	}
+	if err != nil {
+		return nova.Plan{}, nil, err
+	}
 	changed := map[string]string{}
 	for _, c := range p.Files.Pending() {
 		changed[strings.TrimPrefix(c.Name, "/etc/nova/")] = string(c.After.Content)
 	}
-	return p, changed, err
+	return p, changed, nil
 }
 
 // TestProgramFiles: what only one program reads counts for that program alone. An option with one

@@ -1,17 +1,12 @@
 package nova
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/nova/conf"
 )
-
-// ErrFilters says that nova-scheduler does not start with its filters.
-var ErrFilters = host.WithHint(host.WithCode(errors.New("nova-scheduler does not start"), host.CodeNotStartable, ""), "correct enabled_filters or available_filters")
 
 const (
 	filterPCI     = "PciPassthroughFilter"
@@ -256,28 +251,7 @@ func (p *planner) filters(aliases []Alias) error {
 	if err := p.each(r.FilterNames(), list, same, programScheduler); err != nil {
 		return err
 	}
-	if err := p.available(need); err != nil {
-		return err
-	}
-	where := p.whereFilters()
-	var errs []error
-	for _, f := range p.side().Scheduler().Filters(r).Faults(r) {
-		errs = append(errs, host.WithHint(fmt.Errorf("%s: %s: %w", where, f.Seen, ErrFilters), f.Remedy))
-	}
-	return errors.Join(errs...)
-}
-
-// whereFilters returns where the files as they are now set the filters, as FILE:LINE, or the file
-// of the machine.
-func (p *planner) whereFilters() string {
-	var now Side
-	for _, source := range p.of(programScheduler) {
-		now.Files = append(now.Files, conf.Source{Name: source.name, File: source.before})
-	}
-	if f := now.Filters(p.options.Release); f.Line > 0 {
-		return fmt.Sprintf("%s:%d", f.File, f.Line)
-	}
-	return p.where.File
+	return p.available(need)
 }
 
 // available makes the filters available if the configuration restricts them.
@@ -293,27 +267,6 @@ func (p *planner) available(need []string) error {
 		values = append(values, o.Value)
 	}
 	return p.set(target, conf.Setting{Names: r.availableNames(), Values: append(values, paths...), Multi: true}, programScheduler)
-}
-
-// ReadScheduler returns the files that nova-scheduler of the machine below root reads, as far as
-// they can be read; none where no service of a controller runs.
-func ReadScheduler(root host.Root, place Place) (s Side) {
-	if !place.Given {
-		installations, _ := generated(root, Controller) // its errors are those of InUse
-		for _, in := range installations {
-			if side, _ := ReadSide(root, in.Role, in.Files); len(side.Scheduler().Files) > 0 {
-				return side.Scheduler()
-			}
-		}
-	}
-	names, _ := Files(root, place.File, Controller)
-	side := Side{Role: Controller}
-	for _, name := range names {
-		if file, err := readConf(root, name); err == nil {
-			side.Files = append(side.Files, conf.Source{Name: name, File: file})
-		}
-	}
-	return side.Scheduler()
 }
 
 // renderedFilters are the options of filters for a deployment tool, as a plan leaves them in files.

@@ -32,13 +32,15 @@ func FormFor(err error) Form {
 
 // Render returns what is wanted in the form, for a deployment tool to merge.
 func (f Form) Render(o Options, w Want) (string, error) {
-	switch f {
-	case FormKolla:
+	text, err := Render(o, w) // checks the aliases
+	switch {
+	case err != nil:
+	case f == FormKolla:
 		return RenderKolla(o, w)
-	case FormTripleO:
+	case f == FormTripleO:
 		return RenderTripleO(o, w)
-	case FormRHOSO:
+	case f == FormRHOSO:
 		return RenderRHOSO(o, w)
 	}
-	return Render(o, w)
+	return text, err
 }

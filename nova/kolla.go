@@ -1,13 +1,11 @@
 package nova
 
 import (
-	"errors"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
-	"gpustack/host"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
@@ -28,14 +26,7 @@ const (
 type kollaFile struct {
 	path    string
 	reader  string // the program whose generated file gets the options
-	options []kollaOption
-}
-
-// kollaOption is all values of one option.
-type kollaOption struct {
-	name    conf.Name
-	values  []string
-	isMulti bool
+	options []conf.Setting
 }
 
 // kolla is what is wanted on machines that kolla-ansible configures.
@@ -46,52 +37,86 @@ type kolla struct {
 
 // files returns the files in which kolla-ansible reads what is wanted. Each has all values of
 // its options, also those that the generated files have now, since it replaces them.
+//
+// Errors: those of [NewPlan] about the generated files.
 func (k kolla) files() (files []kollaFile, err error) {
-	aliases, err := k.aliases()
-	if err != nil {
-		return nil, err
+	r := k.Release
+	single := func(name conf.Name, value string) conf.Setting {
+		return conf.Setting{Names: []conf.Name{name}, Values: []string{value}}
 	}
-	inPlacement := kollaOption{PCIInPlacement, []string{"true"}, false}
-	isAsked := k.Placement && k.Release >= Antelope
 	if k.Role.Controls() {
+		api, err := k.planned(programAPI)
+		if err != nil {
+			return nil, err
+		}
 		of := k.rendered(k.want)
-		filters := kollaOption{k.Release.FilterNames()[0], []string{strings.Join(of.enabled, ",")}, false}
-		available := kollaOption{k.Release.availableNames()[0], of.available, true}
-		files = append(files, kollaFile{"nova/nova-api.conf", programAPI, []kollaOption{aliases(programAPI)}},
-			kollaFile{"nova/nova-scheduler.conf", programScheduler, []kollaOption{filters, available}})
-		if isAsked {
+		files = append(files, kollaFile{"nova/nova-api.conf", programAPI, []conf.Setting{api.all(r.AliasNames()[0])}},
+			kollaFile{"nova/nova-scheduler.conf", programScheduler, []conf.Setting{
+				single(r.FilterNames()[0], strings.Join(of.enabled, ",")),
+				{Names: r.availableNames()[:1], Values: of.available, Multi: true},
+			}})
+		if k.Placement && r >= Antelope {
 			files = append(files, kollaFile{path: "nova/nova-conductor.conf", reader: programConductor})
 			for i := range files {
-				files[i].options = append(files[i].options, inPlacement)
+				files[i].options = append(files[i].options, single(PCIInPlacement, "true"))
 			}
 		}
 	}
 	if !k.Role.Computes() {
 		return files, nil
 	}
-	specs, err := k.specs()
+	compute, err := k.planned(programCompute)
 	if err != nil {
 		return nil, err
 	}
-	ofSpecs := []kollaOption{specs}
+	aliases, specs := []conf.Setting{compute.all(r.AliasNames()[0])}, []conf.Setting{compute.all(r.SpecNames()[0])}
+	file := k.place(specs[0].Values)
 	if k.Placement {
-		ofSpecs = append(ofSpecs, kollaOption{ReportInPlacement, []string{"true"}, false})
+		specs = append(specs, single(ReportInPlacement, "true"))
 	}
-	file := k.place(specs)
 	if file == kollaHostAll { // nova-api and nova-scheduler of the host read it too
-		files = append(files, kollaFile{kollaCompute, programCompute, []kollaOption{aliases(programCompute)}})
+		files = append(files, kollaFile{kollaCompute, programCompute, aliases})
 	} else {
-		ofSpecs = append([]kollaOption{aliases(programCompute)}, ofSpecs...)
+		specs = append(aliases, specs...)
 	}
-	return append(files, kollaFile{file, programCompute, ofSpecs}), nil
+	return append(files, kollaFile{file, programCompute, specs}), nil
+}
+
+// planned returns the files that kolla-ansible has generated for a program, as a plan leaves them.
+// Their lines with an older name of an option are of kolla-ansible's template, where they remain.
+func (k kolla) planned(program string) (Side, error) {
+	role, files := Controller, slices.Clone(k.generatedFor(program))
+	if program == programCompute {
+		role = Compute
+	}
+	for i, f := range files {
+		for _, older := range slices.Concat(k.Release.AliasNames()[1:], k.Release.SpecNames()[1:]) {
+			file, err := files[i].File.Set(conf.Setting{Names: []conf.Name{older}})
+			if err != nil {
+				return Side{}, fmt.Errorf("%s: %w", f.Name, err)
+			}
+			files[i].File = file
+		}
+	}
+	p, err := k.planIn(role, kollaDir+program+"/nova.conf", files, k.want)
+	return p.side(), err
+}
+
+// all returns an option of several values with those that the side has.
+func (s Side) all(name conf.Name) conf.Setting {
+	setting := conf.Setting{Names: []conf.Name{name}, Multi: true}
+	for _, o := range s.Find(name) {
+		setting.Values = append(setting.Values, o.Value)
+	}
+	return setting
 }
 
 // place returns the file for all device specs: that of one host for specs by address, which
 // the generated file may have too, or with tags, else that of all compute hosts.
-func (k kolla) place(all kollaOption) string {
+func (k kolla) place(specs []string) string {
 	isOfHost := slices.ContainsFunc(k.want.Specs, func(s Spec) bool {
 		return s != Spec{VendorID: s.VendorID, ProductID: s.ProductID} && len(k.Hosts) <= 1
-	}) || slices.ContainsFunc(all.values, isByAddress)
+	}) || slices.ContainsFunc(specs, isByAddress)
 	switch {
 	case !isOfHost:
 		return kollaCompute
@@ -107,100 +132,6 @@ func isByAddress(value string) bool {
 		spec, _ := devspec.Parse(object)
 		return !spec.Everywhere()
 	})
-}
-
-// aliases returns a function that returns the option alias for a program: the aliases that its
-// generated file has under other names, and those that are wanted.
-func (k kolla) aliases() (func(program string) kollaOption, error) {
-	var wanted []string
-	for _, a := range k.want.Aliases {
-		text, err := conf.FormatJSON(a)
-		if err != nil {
-			return nil, err
-		}
-		wanted = append(wanted, text)
-	}
-	name := k.Release.AliasNames()[0]
-	return func(program string) kollaOption {
-		var values []string
-		for _, existing := range k.generated(program, name) {
-			objects := conf.ParseObjects(existing.Value)
-			isReplaced := len(objects) == 1 && slices.ContainsFunc(append(namesOfAliases(k.want.Aliases), k.Remove...), func(n string) bool { return n == objects[0]["name"] })
-			if !isReplaced {
-				values = append(values, onOneLine(existing.Value))
-			}
-		}
-		return kollaOption{name, append(values, wanted...), true}
-	}, nil
-}
-
-func namesOfAliases(aliases []Alias) (names []string) {
-	for _, a := range aliases {
-		names = append(names, a.Name)
-	}
-	return names
-}
-
-// specs returns the option device_spec: the specs that the generated file of nova-compute has,
-// and those that are wanted, each before the first one that would shadow it. A wanted spec replaces
-// one of its product by ids, and an equal one.
-func (k kolla) specs() (kollaOption, error) {
-	name := k.Release.SpecNames()[0]
-	h := devspec.NewHardware(k.Devices, k.Interfaces)
-	type line struct {
-		text  string
-		specs []devspec.Spec
-	}
-	var lines []line
-	var wanted []devspec.Spec
-	for _, s := range k.want.Specs {
-		spec, err := parsed(s)
-		if err != nil {
-			return kollaOption{}, err
-		}
-		wanted = append(wanted, spec)
-	}
-	for _, existing := range k.generated(programCompute, name) {
-		l := line{text: onOneLine(existing.Value)}
-		for _, object := range conf.ParseObjects(existing.Value) {
-			spec, _ := devspec.Parse(object)
-			l.specs = append(l.specs, spec)
-		}
-		isReplaced := len(l.specs) == 1 && slices.ContainsFunc(wanted, func(s devspec.Spec) bool {
-			isProduct := l.specs[0].Vendor == s.Vendor && l.specs[0].Product == s.Product && l.specs[0].Everywhere()
-			return isProduct || h.Contains(s, l.specs[0]) && h.Contains(l.specs[0], s)
-		})
-		if !isReplaced {
-			lines = append(lines, l)
-		}
-	}
-	for i, s := range wanted {
-		text, err := conf.FormatJSON(k.want.Specs[i])
-		if err != nil {
-			return kollaOption{}, err
-		}
-		at := slices.IndexFunc(lines, func(l line) bool {
-			return slices.ContainsFunc(l.specs, func(other devspec.Spec) bool { return h.Contains(other, s) })
-		})
-		if at < 0 {
-			at = len(lines)
-		}
-		lines = slices.Insert(lines, at, line{text, []devspec.Spec{s}})
-	}
-	option := kollaOption{name: name, isMulti: true}
-	for _, l := range lines {
-		option.values = append(option.values, l.text)
-	}
-	return option, nil
-}
-
-// generated returns the values of an option in the file that kolla-ansible has generated for
-// a program of this machine, none where the program's file is for other hosts.
-func (k kolla) generated(program string, name conf.Name) (values []conf.Option) {
-	for _, f := range k.generatedFor(program) {
-		values = append(values, f.File.Find(name)...)
-	}
-	return values
 }
 
 // generatedFor returns the files that kolla-ansible has generated for a program of the hosts that
@@ -239,8 +170,8 @@ func RenderKolla(o Options, w Want) (string, error) {
 func (f kollaFile) ini() (string, error) {
 	file, err := conf.Parse(nil)
 	for _, option := range f.options {
-		if err == nil && len(option.values) > 0 {
-			file, err = file.Set(conf.Setting{Names: []conf.Name{option.name}, Values: option.values, Multi: option.isMulti})
+		if err == nil && len(option.Values) > 0 {
+			file, err = file.Set(option)
 		}
 	}
 	if err != nil {
@@ -259,7 +190,7 @@ func (f kollaFile) comments(k kolla) string {
 		}
 		text += "# " + kollaHost + " stands for the name of " + whose + " in kolla-ansible's inventory.\n"
 	}
-	if slices.ContainsFunc(f.options, func(option kollaOption) bool { return option.isMulti && len(option.values) > 0 }) {
+	if slices.ContainsFunc(f.options, func(option conf.Setting) bool { return option.Multi && len(option.Values) > 0 }) {
 		source := "add those of other files"
 		if k.generatedFor(f.reader) != nil {
 			source = "those of " + kollaDir + f.reader + "/nova.conf are here too"
@@ -269,33 +200,18 @@ func (f kollaFile) comments(k kolla) string {
 	return text
 }
 
-// ReadGenerated returns the files that deployment tools have generated for the services of a role
-// on the machine below root. The error joins those of all files.
-func ReadGenerated(root host.Root, role Role) (files []conf.Source, err error) {
-	installations, err := generated(root, role)
-	errs := []error{err}
-	for _, in := range installations {
-		side, err := ReadSide(root, in.Role, in.Files)
-		errs = append(errs, err)
-		if err == nil {
-			files = append(files, side.Files...)
-		}
-	}
-	return files, errors.Join(errs...)
-}
-
 // path returns where an operator sets what is wanted of a file that kolla-ansible generates, ""
 // if nothing of it is for that file.
-func (k kolla) path(file string) string {
+func (k kolla) path(file string) (string, error) {
 	files, err := k.files()
-	if err != nil {
-		return ""
-	}
 	var paths []string
 	for _, f := range files {
 		if f.reader == path.Base(path.Dir(file)) {
 			paths = append(paths, f.path)
 		}
 	}
-	return strings.Join(paths, " and ")
+	if paths == nil {
+		return "", err
+	}
+	return strings.Join(paths, " and ") + " in the folder node_custom_config (/etc/kolla/config)", err
 }

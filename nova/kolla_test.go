@@ -66,7 +66,7 @@ func TestKolla(t *testing.T) {
 		{"a line by address beside ours by product", nova.Bobcat, false, "", "[pci]\ndevice_spec = {\"address\": \"0000:01:00.0\"}\n",
 			map[string]string{ofHost: "[pci]\n" + alias + "device_spec = {\"address\": \"0000:01:00.0\"}\ndevice_spec = " + spec + "\n"}},
 		{"our line by product", nova.Bobcat, true, "", "[pci]\n" + alias + "device_spec = " + spec + "\n",
-			map[string]string{ofHost: "[pci]\n" + alias + "device_spec = " + at + "\n"}},
+			map[string]string{ofHost: "[pci]\n" + alias + "device_spec = " + at + "\ndevice_spec = " + spec + "\n"}},
 		{"kolla's own line under the older name", nova.Bobcat, true, "", "[pci]\npassthrough_whitelist = [" + vf + "]\n",
 			map[string]string{ofHost: "[pci]\n" + alias + "device_spec = " + at + "\n"}},
 		{"kolla's own line under the name that the release reads", nova.Yoga, true, "", "[pci]\npassthrough_whitelist = [" + vf + "]\n",
@@ -79,7 +79,7 @@ func TestKolla(t *testing.T) {
 			if o.Machine, err = nova.Observe(root, nova.Recorded{}); err != nil {
 				t.Fatal(err)
 			}
-			if o.Generated, err = nova.ReadGenerated(root, o.Role); err != nil {
+			if err = o.ReadFiles(root, nova.Place{File: nova.DefaultConf}); err != nil {
 				t.Fatal(err)
 			}
 			w, err := nova.NewWant(o)
@@ -133,7 +133,7 @@ func TestKollaElsewhere(t *testing.T) {
 			if o.Machine, err = nova.Observe(root, nova.Recorded{}); err != nil {
 				t.Fatal(err)
 			}
-			if o.Generated, err = nova.ReadGenerated(root, o.Role); err != nil {
+			if err = o.ReadFiles(root, nova.Place{File: nova.DefaultConf}); err != nil {
 				t.Fatal(err)
 			}
 			o.Name = "gpu1"

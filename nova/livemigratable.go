@@ -2,6 +2,7 @@ package nova
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/nova/devspec"
@@ -15,19 +16,9 @@ func setLiveMigratable(o Options, s *Spec, a Alias) {
 	switch lacks := o.Hypervisor.LacksLiveMigration(); {
 	case len(lacks) == 0:
 		s.LiveMigratable = a.LiveMigratable
-	case !isOld(lacks):
+	case !slices.ContainsFunc(lacks, Part.IsOld):
 		s.unwritten = a.LiveMigratable
 	}
-}
-
-// isOld reports whether a part is known to be too old.
-func isOld(lacks []Part) bool {
-	for _, part := range lacks {
-		if part.IsOld() {
-			return true
-		}
-	}
-	return false
 }
 
 // warnLiveMigratable returns a warning for an alias whose device_spec is written without its
@@ -39,7 +30,7 @@ func warnLiveMigratable(o Options, a Alias) []string {
 		return nil
 	}
 	effect := "no guest with this alias gets a device of this host"
-	if !isOld(lacks) {
+	if !slices.ContainsFunc(lacks, Part.IsOld) {
 		effect = "guests with this alias get only devices whose device_spec has it already"
 	}
 	return []string{fmt.Sprintf("alias %s: live_migratable is not written to device_spec, because %s; %s", a.Name, lacking(lacks), effect)}

@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host/hosttest"
 	"gpustack/nova"
+	"gpustack/nova/novacheck"
 )
 
 // TestLiveMigratable: live_migratable is written to device_spec only if nova-compute starts with it
@@ -44,7 +45,7 @@ func TestLiveMigratable(t *testing.T) {
 		{"there already in another form, unknown", "", "", "yes", strings.Replace(yes, `"yes"`, "true", 1), strings.Replace(yes, `"yes"`, "true", 1), both},
 		{"there already, of another value, unknown", "", "", "yes", no, "error: conflicts with the planned device_spec", ""},
 		{"there already, old", "9.0.0", "8.2.2", "yes", yes, "error: conflicts with the planned device_spec", ""},
-		{"of another device, old", "9.0.0", "8.2.2", "", `{"vendor_id": "8086", "live_migratable": "no"}`, "error: nova-compute would not start: a device_spec has live_migratable, but libvirt is 9.0.0", ""},
+		{"of another device, old", "9.0.0", "8.2.2", "", `{"vendor_id": "8086", "live_migratable": "no"}`, "error: a device_spec has live_migratable, but libvirt is 9.0.0", ""},
 		{"of another device, unknown", "", "", "", `{"vendor_id": "8086", "live_migratable": "no"}`, `{"vendor_id": "8086", "live_migratable": "no"}` + "\n" + plain, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -77,6 +78,9 @@ func TestLiveMigratable(t *testing.T) {
 				before += "device_spec = " + test.before + "\n"
 			}
 			p, err := nova.NewPlan(hosttest.Lay(t, "-- etc/nova/nova.conf --\n"+before), o, w, nova.Place{File: nova.DefaultConf})
+			if err == nil {
+				_, err = novacheck.Planned(o.Release, p)
+			}
 			if want, isError := strings.CutPrefix(test.want, "error: "); isError {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v", err)

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xrash/smetrics"
-
 	"gpustack/host"
 	"gpustack/host/document"
 	"gpustack/host/pci"
@@ -59,18 +57,9 @@ func (e *NoAliasError) Error() string {
 	return fmt.Sprintf("--remove-alias: no file of this host defines alias %s", e.Name)
 }
 
-// Hint returns the alias with the most similar name, or all aliases.
+// Hint returns the aliases that exist.
 func (e *NoAliasError) Hint() string {
-	best, likeness := "", 0.85 // words with a lower similarity have little in common
-	for _, k := range e.Known {
-		if l := smetrics.JaroWinkler(strings.ToLower(e.Name), strings.ToLower(k), 0.7, 4); l > likeness {
-			best, likeness = k, l
-		}
-	}
-	switch {
-	case best != "":
-		return "did you mean " + best + "?"
-	case len(e.Known) == 0:
+	if len(e.Known) == 0 {
 		return "this host has no aliases; --conf FILE names another nova.conf"
 	}
 	return "the aliases of this host are " + strings.Join(e.Known, ", ")
@@ -200,57 +189,64 @@ func namesOf(s conf.Source, options []conf.Name) (names []Named, errs []error) {
 	return names, errs
 }
 
-// InUse returns the aliases in the configuration files of the machine below root, and in those that
-// deployment tools generate there. Values that are no alias are left to [NewPlan]. A main file that
-// does not exist has none.
+// ReadFiles reads the files of the role's services on the machine below root: it sets InUse, Generated
+// and SchedulerFiles, as far as files can be read. Values that are no alias are left to [NewPlan]. A
+// main file that does not exist has none.
 //
 // Errors: [conf.SyntaxError].
-func InUse(root host.Root, place Place, role Role, r Release) (names []Named, err error) {
-	files, err := Files(root, place.File, role)
+func (o *Options) ReadFiles(root host.Root, place Place) error {
+	names, err := Files(root, place.File, o.Role)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !place.Given {
-		generated, err := generated(root, role)
-		if err != nil {
-			return nil, err
-		}
-		for _, in := range generated {
-			files = append(files, in.Files...)
-		}
+	own, err := readPresent(root, o.Role, names)
+	sides, errs := []Side{own}, []error{err}
+	o.InUse, o.Generated, o.SchedulerFiles = nil, nil, Side{}
+	if o.Role.Controls() {
+		o.SchedulerFiles = own.Scheduler()
 	}
-	names, _, err = aliasesOf(root, files, r)
-	return names, err
+	installations, err := generated(root, o.Role)
+	for _, in := range installations {
+		side, readErr := ReadSide(root, in.Role, in.Files)
+		o.Generated, err = append(o.Generated, side.Files...), errors.Join(err, readErr)
+		if of := side.Scheduler(); !place.Given && in.Role.Controls() && len(of.Files) > 0 {
+			o.SchedulerFiles = of
+		}
+		sides = append(sides, side)
+	}
+	if place.Given {
+		sides = sides[:1]
+	} else {
+		errs = append(errs, err)
+	}
+	for _, s := range sides {
+		found, _ := s.named(o.Release)
+		o.InUse = append(o.InUse, found...)
+	}
+	return errors.Join(errs...)
 }
 
-// aliasesOf returns the aliases in files that exist, an error for each value that is none or that
-// Nova rejects, and the errors of reading.
-func aliasesOf(root host.Root, files []string, r Release) (names []Named, malformed []error, err error) {
-	var errs []error
-	for _, name := range files {
-		file, err := readConf(root, name)
-		switch {
-		case errors.Is(err, ErrUnset):
-		case err != nil:
-			errs = append(errs, err)
-		default:
-			found, wrong := namesOf(conf.Source{Name: name, File: file}, r.AliasNames())
-			names, malformed = append(names, found...), append(malformed, wrong...)
-		}
+// named returns the aliases of the side under the names of the option that a release reads, and an
+// error for each value that is none or that Nova rejects.
+func (s Side) named(r Release) (names []Named, malformed []error) {
+	for _, f := range s.Files {
+		found, wrong := namesOf(f, r.AliasNames())
+		names, malformed = append(names, found...), append(malformed, wrong...)
 	}
-	return names, malformed, errors.Join(errs...)
+	return names, malformed
 }
 
 // OfferedAliases returns the aliases that the configuration files of the machine below root define,
 // of every option name that some release reads. Files that do not exist define none.
-func OfferedAliases(root host.Root) ([]Named, error) {
+func OfferedAliases(root host.Root) (names []Named, err error) {
 	installations, err := Installations(root, All)
-	var files []string
+	errs := []error{err}
 	for _, in := range installations {
-		files = append(files, in.Files...)
+		side, err := readPresent(root, in.Role, in.Files)
+		found, malformed := side.named(Newest)
+		names, errs = append(names, found...), append(append(errs, err), malformed...)
 	}
-	names, malformed, readErr := aliasesOf(root, files, Newest)
-	return names, errors.Join(err, readErr, errors.Join(malformed...))
+	return names, errors.Join(errs...)
 }
 
 // AliasName returns the name that the alias of a GPU or an NVSwitch gets: by its product, and by the

@@ -98,10 +98,12 @@ func TestNamesInUse(t *testing.T) {
 			"new=ffff type-PCI, old=fffe ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			used, err := nova.InUse(hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+test.conf), nova.Place{File: "/etc/nova/nova.conf"}, test.role, nova.Zed)
+			read := nova.Options{Role: test.role, Release: nova.Zed}
+			err := read.ReadFiles(hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+test.conf), nova.Place{File: "/etc/nova/nova.conf"})
 			if err != nil {
 				t.Fatal(err)
 			}
+			used := read.InUse
 			o := nova.Options{Role: test.role, Release: nova.Zed, InUse: used}
 			if test.given != "" {
 				a, err := nova.ParseAlias(test.given)
@@ -286,7 +288,7 @@ func TestRemoveAlias(t *testing.T) {
 				test.change(&o, &place)
 			}
 			var err error
-			if o.InUse, err = nova.InUse(root, place, o.Role, o.Release); err != nil {
+			if err = o.ReadFiles(root, place); err != nil {
 				t.Fatal(err)
 			}
 			w, err := nova.NewWant(o)
@@ -328,10 +330,12 @@ func TestTwoProducts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+before)
 			place := nova.Place{File: "/etc/nova/nova.conf"}
-			used, err := nova.InUse(root, place, nova.Compute, nova.Zed)
+			read := nova.Options{Role: nova.Compute, Release: nova.Zed}
+			err := read.ReadFiles(root, place)
 			if err != nil {
 				t.Fatal(err)
 			}
+			used := read.InUse
 			path := filepath.Join(t.TempDir(), "cloud.conf")
 			if err := os.WriteFile(path, []byte("[pci]\n"+both), 0o600); err != nil {
 				t.Fatal(err)

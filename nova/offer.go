@@ -37,9 +37,9 @@ func NewOffered(r Release, sides []Side, devices []pci.Device) Offered {
 			if owner, where := conf.Owner(f.Name, f.File.Bytes()); owner != "" {
 				o.tools[f.Name] = tool{owner, where}
 			}
-			names, _ := namesOf(f, r.AliasNames()) // malformed ones are reported where aliases are checked
-			o.aliases = append(o.aliases, names...)
 		}
+		names, _ := s.Compute().named(r) // malformed ones are reported where aliases are checked
+		o.aliases = append(o.aliases, names...)
 		o.sides = append(o.sides, read)
 		lines := devspec.Lines(s.Compute().Files, r.SpecNames())
 		h := devspec.NewHardware(devices, s.Interfaces)

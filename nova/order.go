@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,12 +26,6 @@ var (
 	// ErrKept says that a device_spec offers a function that remains with the host.
 	ErrKept = host.WithHint(host.WithCode(errors.New("the device remains with the host"), host.CodeRemains, ""),
 		"in that device_spec, list the functions for guests by address, or remove it")
-	// ErrNotStartable says that nova-compute would refuse to start with report_in_placement.
-	ErrNotStartable = host.WithHint(host.WithCode(errors.New("nova-compute would not start with report_in_placement"), host.CodeNotStartable, ""),
-		"use address, not devname. The address of a PF also matches its VFs: write 0 to its sriov_numvfs, or offer its VFs by an address pattern, all with the same resource class and traits")
-	// ErrTag says that nova-compute would refuse to start with a tag of a device_spec.
-	ErrTag = host.WithHint(host.WithCode(errors.New("nova-compute would not start"), host.CodeNotStartable, ""),
-		"remove that tag or that device_spec; one_time_use requires --placement")
 )
 
 // value is one value of device_spec in the plan.
@@ -68,24 +61,6 @@ func (s *source) group() string {
 	return FileGroup(s.name)
 }
 
-// inOrder returns the sources that nova-compute reads, in the order in which it reads their specs:
-// the files, then those of the folders.
-func (p *planner) inOrder() []*source {
-	sources := p.of(programCompute)
-	slices.SortStableFunc(sources, func(a, b *source) int {
-		return cmp.Or(cmp.Compare(a.group(), b.group()), cmp.Compare(a.number, b.number))
-	})
-	return sources
-}
-
-// readByCompute returns the files that nova-compute reads, in its order, as planned so far.
-func (p *planner) readByCompute() (files []conf.Source) {
-	for _, s := range p.inOrder() {
-		files = append(files, conf.Source{Name: s.name, File: s.file})
-	}
-	return files
-}
-
 // values returns all values of device_spec in sources, in the order in which Nova reads them, with
 // their lines in the files on disk. It is called before device_spec is planned.
 func (p *planner) values(sources []*source) []*value {
@@ -111,7 +86,7 @@ func sameButBreaks(have, want string) bool { return onOneLine(have) == want }
 // inserted before the first value that would shadow them. Older names of the option are replaced:
 // Nova reads their values before those of the current name.
 func (p *planner) specs(wanted []Spec) error {
-	all := p.values(p.inOrder())
+	all := p.values(p.of(programCompute))
 	var planned []wantedSpec
 	for _, w := range wanted {
 		w, err := p.keepLiveMigratable(all, w)
@@ -132,7 +107,7 @@ func (p *planner) specs(wanted []Spec) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range p.inOrder() {
+	for _, s := range p.of(programCompute) {
 		values, err := p.valuesOf(s, all)
 		if err != nil {
 			return err
@@ -164,7 +139,6 @@ func (p *planner) placeAll(all []*value, planned []wantedSpec) (last []string, e
 			v.dropped[item] = true
 		}
 	}
-	errs = append(append(errs, p.rejected(all)...), p.unreported(all)...)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -196,7 +170,7 @@ func (p *planner) writeSpecs(s *source, values []string) error {
 		return nil
 	}
 	return p.set(s, conf.Setting{
-		Names: p.options.Release.SpecNames(), Values: values, Multi: true, Ordered: true, Same: sameButBreaks,
+		Names: p.options.Release.SpecNames(), Values: values, Multi: true, Same: sameButBreaks,
 	}, programCompute)
 }
 

@@ -37,10 +37,12 @@ func (p *planner) place(h devspec.Hardware, all []*value, want wantedSpec) (end 
 	first := n.next()
 	exact := n.exact(first)
 	switch {
+	case exact != nil && n.precedes(*exact, first) && len(want.Lost(exact.spec()))+len(exact.spec().Lost(want.Spec)) == 0:
+		exact.ours = true
+		return "", nil
+	case exact != nil && n.precedes(*exact, first) && p.isFixed(exact.source):
+		return "", fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.where())
 	case exact != nil && n.precedes(*exact, first):
-		if done, err := p.update(*exact, want); done || err != nil {
-			return "", err
-		}
 		first = exact
 	case exact == nil && len(n.replaced) > 0 && n.precedes(n.replaced[0], first):
 		first = &n.replaced[0]
@@ -179,25 +181,7 @@ func relate(h devspec.Hardware, s at, planned devspec.Spec, isTaken bool) relati
 	return broader
 }
 
-// update makes a spec at its place the planned one. It is false if the spec is part of a list: then
-// the planned one is inserted, and the list loses it.
-func (p *planner) update(exact at, want wantedSpec) (done bool, err error) {
-	have := exact.spec()
-	switch {
-	case len(want.Lost(have))+len(have.Lost(want.Spec)) == 0:
-		exact.ours = true
-		return true, nil
-	case p.isFixed(exact.source):
-		return false, fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.where())
-	case len(exact.line.Specs) > 1:
-		return false, nil
-	}
-	p.warnOfChange(exact, want.Spec)
-	exact.ours, exact.text = true, want.text
-	return true, nil
-}
-
-// insert adds a planned spec before first, and drops the exact one elsewhere; both may be nil. It
+// insert adds a planned spec before first, and drops the exact one, which may be first; both may be nil. It
 // returns the text of the spec if the place is after all others.
 //
 // Errors: ErrSpecOrder, ErrSpecConflict.

@@ -81,6 +81,29 @@ type Plan struct {
 	// they are for. A controller has neither.
 	Side  Side
 	Hosts []Host
+
+	sources []*source
+}
+
+// OnDisk returns where a line of a planned file is in the file as it is now, as FILE:LINE: the plan
+// may move it, or change its value. It is FILE alone if the plan adds the line.
+func (p Plan) OnDisk(file string, line int) string {
+	for _, s := range p.sources {
+		planned := s.file.Options()
+		i := slices.IndexFunc(planned, func(o conf.Option) bool { return s.name == file && o.Line() == line })
+		if i < 0 {
+			continue
+		}
+		for _, isIt := range []func(conf.Option) bool{
+			func(o conf.Option) bool { return onOneLine(o.Value) == onOneLine(planned[i].Value) },
+			func(o conf.Option) bool { return o.Key == planned[i].Key && o.Section == planned[i].Section },
+		} {
+			if at := slices.IndexFunc(s.before.Options(), isIt); at >= 0 {
+				return fmt.Sprintf("%s:%d", file, s.before.Options()[at].Line())
+			}
+		}
+	}
+	return file
 }
 
 // Wants reports whether an alias of the planned files selects devices of a product.
@@ -110,7 +133,6 @@ type source struct {
 	file   *conf.File
 	before *conf.File
 	isOurs bool // the file that gpustack writes in nova.conf.d
-	number int  // its place in the order of [Files]
 }
 
 type planner struct {
@@ -123,10 +145,11 @@ type planner struct {
 	changed map[string]bool // services
 }
 
-// NewPlan plans the changes of the files of a machine that lead to what is wanted.
+// NewPlan plans the changes of the files of a machine that lead to what is wanted. Whether Nova starts
+// with the other lines of the files is left to nova check (novacheck, Planned).
 //
-// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrAlias, ErrOwnAlias,
-// ErrSpec, ErrSpecUnreported, ErrSpecConflict, ErrSpecOrder, ErrKept, ErrNotStartable, ErrTag.
+// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrSpecConflict, ErrSpecOrder,
+// ErrKept.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if !place.Given {
 		if err := errors.Join(refuseGenerated(root, o, w), refuseNamed(root, o.Role)); err != nil {
@@ -141,8 +164,6 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	errs = append(errs, p.aliases(w.Aliases))
 	if o.Role.Computes() {
 		errs = append(errs, p.specs(w.Specs))
-	} else {
-		errs = append(errs, p.rejected(p.values(p.of(programScheduler)))...)
 	}
 	p.warnOfRemoval()
 	if o.Role.Controls() && len(w.Aliases)+len(o.HCAs)+len(o.keptAliases()) > 0 {
@@ -151,19 +172,14 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if o.Placement {
 		errs = append(errs, p.placement()...)
 	}
-	errs = append(errs, p.booleans()...)
 	errs = append(errs, p.removeIgnored())
-	errs = append(errs, p.conflicts()...)
-	if o.Role.Computes() {
-		errs = append(errs, p.startable()...)
-	}
 	if err := errors.Join(errs...); err != nil {
 		return Plan{}, err
 	}
 	if err := p.files(); err != nil {
 		return Plan{}, err
 	}
-	p.plan.Side = p.side()
+	p.plan.Side, p.plan.sources = p.side(), p.sources
 	if served := o.served(); len(served) == 1 && served[0].isHere {
 		p.plan.Side.Machine = o.Machine
 	} else {
@@ -183,7 +199,7 @@ func (p *planner) placement() (errs []error) {
 	if o.Role.Computes() {
 		before := p.side().Files
 		errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, programCompute))
-		if warning := reshapeWarning(o, p.readByCompute()); warning != "" && !slices.Equal(before, p.side().Files) {
+		if warning := reshapeWarning(o, p.side().Compute().Files); warning != "" && !slices.Equal(before, p.side().Files) {
 			p.plan.Warnings = append(p.plan.Warnings, warning)
 		}
 	}
@@ -226,7 +242,7 @@ func (p *planner) side() Side {
 	return side
 }
 
-// read reads all files that the services read; gpustack's own comes last.
+// read reads all files that the services read, in their order.
 func (p *planner) read() error {
 	names, err := Files(p.root, p.where.File, p.options.Role)
 	if err != nil {
@@ -243,8 +259,7 @@ func (p *planner) read() error {
 		names = slices.Insert(names, at, ours)
 	}
 	errs := []error{p.strays()}
-	var last []*source
-	for i, name := range names {
+	for _, name := range names {
 		f, err := edit.Read(p.root, name)
 		if err != nil {
 			errs = append(errs, err)
@@ -268,14 +283,8 @@ func (p *planner) read() error {
 			errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			continue
 		}
-		s := &source{name: name, file: file, before: file, isOurs: name == ours, number: i}
-		if s.isOurs {
-			last = append(last, s)
-		} else {
-			p.sources = append(p.sources, s)
-		}
+		p.sources = append(p.sources, &source{name: name, file: file, before: file, isOurs: name == ours})
 	}
-	p.sources = append(p.sources, last...)
 	return errors.Join(errs...)
 }
 
@@ -293,16 +302,10 @@ func (p *planner) strays() error {
 			continue
 		}
 		files, err := s.Files(p.root)
-		errs = append(errs, err)
-		for _, name := range files {
-			file, err := readConf(p.root, name)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			for _, o := range file.Find(p.options.Release.names()...) {
-				errs = append(errs, fmt.Errorf("%s:%d: sets %s: %w", name, o.Line(), o.Key, ErrHidden))
-			}
+		side, readErr := ReadSide(p.root, p.options.Role, files)
+		errs = append(errs, err, readErr)
+		for _, o := range side.Find(p.options.Release.names()...) {
+			errs = append(errs, fmt.Errorf("%s:%d: sets %s: %w", o.File, o.Line(), o.Key, ErrHidden))
 		}
 	}
 	return errors.Join(errs...)
@@ -310,10 +313,7 @@ func (p *planner) strays() error {
 
 // target returns the file that new options are written to.
 func (p *planner) target() *source {
-	if p.where.DropIn {
-		return p.sources[len(p.sources)-1]
-	}
-	return p.sources[slices.IndexFunc(p.sources, func(s *source) bool { return s.name == p.where.File })]
+	return p.sources[slices.IndexFunc(p.sources, func(s *source) bool { return p.where.DropIn && s.isOurs || !p.where.DropIn && s.name == p.where.File })]
 }
 
 // of returns the sources that one of the programs reads.
@@ -346,22 +346,6 @@ func (p *planner) fixed(s *source, line int, what, why string) error {
 	return fmt.Errorf("%s:%d: %s %s: omit --drop-in to update the line", s.name, line, what, why)
 }
 
-// onDisk returns the place of a planned option in the file as it is now, as FILE:LINE: the plan may
-// move the line. It is FILE alone if the plan adds the line.
-func (p *planner) onDisk(file string, planned conf.Option) string {
-	for _, s := range p.sources {
-		if s.name != file {
-			continue
-		}
-		for _, o := range s.before.Find(p.options.Release.names()...) {
-			if onOneLine(o.Value) == onOneLine(planned.Value) {
-				return fmt.Sprintf("%s:%d", file, o.Line())
-			}
-		}
-	}
-	return file
-}
-
 func (p *planner) services(names ...string) {
 	for _, n := range names {
 		p.changed[n] = true
@@ -379,28 +363,6 @@ func (p *planner) set(s *source, setting conf.Setting, programs ...string) error
 	}
 	s.file = file
 	return nil
-}
-
-func (p *planner) aliases(aliases []Alias) error {
-	var items []item
-	for _, a := range aliases {
-		it, err := newItem(a, func(o map[string]any) bool {
-			name, _ := o["name"].(string)
-			return strings.TrimSpace(name) == a.Name
-		})
-		if err != nil {
-			return err
-		}
-		items = append(items, it)
-	}
-	var services []string
-	if p.options.Role.Computes() {
-		services = append(services, programCompute)
-	}
-	if p.options.Role.Controls() {
-		services = append(services, programAPI)
-	}
-	return p.multi("alias", p.options.Release.AliasNames(), items, services...)
 }
 
 // single sets an option with one value for programs, in every file of theirs that sets it, so that
@@ -472,45 +434,38 @@ func (p *planner) restart() ([]Service, error) {
 	return services, nil
 }
 
+// planIn plans the wanted aliases and device specs in files that a role's services read, or without
+// any in an empty one that is called main.
+func (o Options) planIn(role Role, main string, files []conf.Source, w Want) (*planner, error) {
+	if files == nil {
+		files = []conf.Source{{Name: main, File: &conf.File{}}}
+	}
+	p := &planner{options: o, where: Place{File: main}, changed: map[string]bool{}}
+	p.options.Role = role
+	for _, f := range files {
+		p.sources = append(p.sources, &source{name: f.Name, file: f.File, before: f.File})
+	}
+	err := p.aliases(w.Aliases)
+	if role.Computes() {
+		err = errors.Join(err, p.specs(w.Specs))
+	}
+	return p, err
+}
+
 // Render returns what is wanted as text of nova.conf, for a deployment tool to merge.
 func Render(o Options, w Want) (string, error) {
-	file, err := conf.Parse(nil)
-	if err != nil {
-		return "", err
-	}
-	set := func(names []conf.Name, multi bool, values ...string) {
-		if err == nil && len(values) > 0 {
-			file, err = file.Set(conf.Setting{Names: names[:1], Values: values, Multi: multi})
-		}
-	}
-	var aliases, specs []string
-	for _, a := range w.Aliases {
-		value, textErr := conf.FormatJSON(a)
-		err = errors.Join(err, textErr)
-		aliases = append(aliases, value)
-	}
-	for _, s := range w.Specs {
-		value, textErr := conf.FormatJSON(s)
-		err = errors.Join(err, textErr)
-		specs = append(specs, value)
-	}
-	set(o.Release.AliasNames(), true, aliases...)
-	if o.Role.Computes() {
-		set(o.Release.SpecNames(), true, specs...)
-		if o.Placement {
-			set([]conf.Name{ReportInPlacement}, false, "true")
-		}
-	}
+	p, err := o.planIn(o.Role, DefaultConf, nil, w)
+	errs := []error{err}
 	if o.Role.Controls() {
 		filters := o.rendered(w)
-		set(o.Release.availableNames(), true, filters.added...)
-		set(o.Release.FilterNames(), false, strings.Join(filters.enabled, ","))
-		if o.Placement && o.Release >= Antelope {
-			set([]conf.Name{PCIInPlacement}, false, "true")
-		}
+		errs = append(errs, p.set(p.target(), conf.Setting{Names: o.Release.availableNames()[:1], Values: filters.added, Multi: true}),
+			p.set(p.target(), conf.Setting{Names: o.Release.FilterNames()[:1], Values: []string{strings.Join(filters.enabled, ",")}}))
 	}
-	if err != nil {
-		return "", err
+	if o.Placement {
+		errs = append(errs, p.placement()...)
 	}
-	return string(file.Bytes()), nil
+	for _, c := range ConflictsOf(p.side(), o.Release) {
+		errs = append(errs, c.err(c.Seen))
+	}
+	return string(p.target().file.Bytes()), errors.Join(errs...)
 }

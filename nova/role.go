@@ -126,7 +126,7 @@ func (s Side) guestsTell(recorded Recorded) Side {
 func inferRole(files []conf.Source) (role Role, from string) {
 	signs := map[Role]string{}
 	for _, f := range files {
-		if isPackaged(f.Name) || f.File == nil {
+		if isPackaged(f.Name) {
 			continue
 		}
 		for _, sign := range roleSigns {

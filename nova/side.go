@@ -73,14 +73,27 @@ type SideFiles struct {
 	Names []string // in the order in which the services read them
 }
 
-// read reads the files, each with the given function.
+// readPresent reads those of the files of services of a role that exist, as far as they can be read.
+func readPresent(root host.Root, role Role, names []string) (Side, error) {
+	return SideFiles{role, names}.read(func(name string) (*conf.File, error) {
+		file, err := readConf(root, name)
+		if errors.Is(err, ErrUnset) {
+			err = nil
+		}
+		return file, err
+	})
+}
+
+// read reads the files, each with the given function. Files that cannot be read are left out.
 func (f SideFiles) read(file func(name string) (*conf.File, error)) (Side, error) {
 	side := Side{Role: f.Role}
 	var errs []error
 	for _, name := range f.Names {
 		file, err := file(name)
 		errs = append(errs, err)
-		side.Files = append(side.Files, conf.Source{Name: document.Name(name), File: file})
+		if file != nil {
+			side.Files = append(side.Files, conf.Source{Name: document.Name(name), File: file})
+		}
 	}
 	if f.Role == "" {
 		side.Role, side.RoleFrom = inferRole(side.Files)

@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -10,23 +9,9 @@ import (
 	"gpustack/nova/devspec"
 )
 
-var (
-	// ErrSpec says that Nova rejects a device_spec: nova-compute reads it when it starts
-	// (nova/compute/manager.py, init_host, since Newton), nova-scheduler for each host
-	// (nova/scheduler/host_manager.py, HostState, through nova/pci/stats.py, PciDeviceStats).
-	ErrSpec = host.WithHint(host.WithCode(errors.New("with this line nova-compute does not start, and nova-scheduler finds no host"),
-		host.CodeNotStartable, ""),
-		"correct the line or remove it")
-	// ErrSpecUnreported says that nova-compute starts with a device_spec, and fails each time that
-	// it counts or reports the devices of its host.
-	ErrSpecUnreported = host.WithHint(host.WithCode(errors.New("with this line nova-compute never reports the devices of the host"), host.CodeNotStartable, ""),
-		"correct the line or remove it")
-)
-
 // SpecFault is a reason for which Nova rejects or misreads a value of device_spec.
 type SpecFault struct {
 	Seen, Remedy string
-	Item         int  // the index of the spec in the value; -1 for the whole value
 	IsTolerated  bool // Nova reads the tag as false, and its services start
 }
 
@@ -38,21 +23,21 @@ var booleanSince = map[string]Release{"trusted": Rocky, "remote_managed": Yoga, 
 func SpecFaults(l devspec.Line, r Release) (faults []SpecFault) {
 	if names := conf.References(l.Option.Value); len(names) > 0 {
 		return []SpecFault{{
-			Seen: fmt.Sprintf("the value of device_spec refers to %s, which oslo.config replaces", options(names)), Remedy: "write $$ for a dollar sign", Item: -1,
+			Seen: fmt.Sprintf("the value of device_spec refers to %s, which oslo.config replaces", options(names)), Remedy: "write $$ for a dollar sign",
 		}}
 	}
 	if !l.IsJSON {
-		return []SpecFault{{Seen: "the value of device_spec is not a JSON object", Remedy: "write a JSON object or a list of JSON objects", Item: -1}}
+		return []SpecFault{{Seen: "the value of device_spec is not a JSON object", Remedy: "write a JSON object or a list of JSON objects"}}
 	}
 	for _, fault := range l.Faults {
-		faults = append(faults, SpecFault{Seen: fmt.Sprintf("a device_spec: %v", fault), Remedy: "correct the device_spec", Item: -1})
+		faults = append(faults, SpecFault{Seen: fmt.Sprintf("a device_spec: %v", fault), Remedy: "correct the device_spec"})
 	}
-	for i, spec := range l.Specs {
+	for _, spec := range l.Specs {
 		for _, tag := range devspec.BooleanTags {
 			value := spec.Object[tag]
 			if _, err := devspec.Bool(value); value != nil && err != nil && r >= booleanSince[tag] {
 				// Nova reads older tags leniently.
-				faults = append(faults, SpecFault{fmt.Sprintf("a device_spec: %s %v", tag, err), "write \"yes\" or \"no\"", i, booleanSince[tag] < Epoxy})
+				faults = append(faults, SpecFault{fmt.Sprintf("a device_spec: %s %v", tag, err), "write \"yes\" or \"no\"", booleanSince[tag] < Epoxy})
 			}
 		}
 	}
@@ -65,7 +50,7 @@ func SpecFaults(l devspec.Line, r Release) (faults []SpecFault) {
 // with report_in_placement a resource_class or traits that is not a string
 // (nova/compute/pci_placement_translator.py). [SpecFaults] has those that Nova rejects.
 func TagFaults(l devspec.Line, isReported bool, r Release) (faults []SpecFault) {
-	for i, spec := range l.Specs {
+	for _, spec := range l.Specs {
 		for _, tag := range spec.TagNames() {
 			_, isText := spec.Object[tag].(string)
 			ofPlacement := tag == "resource_class" || tag == "traits"
@@ -75,7 +60,7 @@ func TagFaults(l devspec.Line, isReported bool, r Release) (faults []SpecFault) 
 				continue
 			}
 			faults = append(faults, SpecFault{Seen: fmt.Sprintf("a device_spec: %s is %s, not a string", tag, conf.Written(spec.Object[tag])),
-				Remedy: "write a string, of several traits separated by commas", Item: i})
+				Remedy: "write a string, of several traits separated by commas"})
 		}
 	}
 	return faults
@@ -95,38 +80,6 @@ func isRejected(tag string, value any, r Release) bool {
 	since, isBoolean := booleanSince[tag]
 	_, err := devspec.Bool(value)
 	return isBoolean && since >= Epoxy && r >= since && err != nil
-}
-
-// rejected returns an error for each fault for which Nova rejects a value of device_spec that a
-// program reads and that the plan leaves as it is.
-func (p *planner) rejected(values []*value) (errs []error) {
-	for _, v := range values {
-		for _, f := range SpecFaults(v.line, p.options.Release) {
-			if !f.IsTolerated && !v.replaces(f.Item) {
-				errs = append(errs, fmt.Errorf("%s: %s: %w", v.where(), f.Seen, ErrSpec))
-			}
-		}
-	}
-	return errs
-}
-
-// unreported returns an error for each fault with which nova-compute never reports devices, in a
-// value that the plan leaves as it is.
-func (p *planner) unreported(values []*value) (errs []error) {
-	isReported := p.options.Placement || slices.ContainsFunc(p.side().Files, func(f conf.Source) bool { return reports(f.File) })
-	for _, v := range values {
-		for _, f := range TagFaults(v.line, isReported, p.options.Release) {
-			if !v.replaces(f.Item) {
-				errs = append(errs, fmt.Errorf("%s: %s: %w", v.where(), f.Seen, ErrSpecUnreported))
-			}
-		}
-	}
-	return errs
-}
-
-// replaces reports whether the plan leaves out a spec of the value, or replaces it.
-func (v *value) replaces(item int) bool {
-	return item >= 0 && (v.dropped[item] || v.ours && len(v.line.Specs) == 1)
 }
 
 // StartFaults returns the reasons for which nova-compute does not start with its device specs on a

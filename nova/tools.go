@@ -99,8 +99,8 @@ func (i Installation) mains() (names []string) {
 func (o Options) owner(file string, text []byte, w Want) (owner, where string) {
 	owner, where = conf.Owner(file, text)
 	if owner == ownerKolla && strings.HasPrefix(file, kollaDir) {
-		if where = (kolla{o, w}).path(file); where != "" {
-			where += " in the folder node_custom_config (/etc/kolla/config)"
+		if paths, err := (kolla{o, w}).path(file); err == nil { // else the options cannot be rendered
+			where = paths
 		}
 	}
 	return owner, where

@@ -59,13 +59,13 @@ func TestNamedFiles(t *testing.T) {
 // leaves one behind.
 func TestBooleans(t *testing.T) {
 	for value, isBad := range map[string]bool{"true": false, "False": false, "1": false, "on": false, "True # since 2023.1": true, "maybe": true, "": true} {
-		root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\nreport_in_placement = "+value+"\n")
-		o := nova.Options{Role: nova.Compute, Release: nova.Epoxy}
-		if _, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf}); errors.Is(err, nova.ErrBoolean) != isBad {
+		tree := "-- etc/nova/nova.conf --\n[pci]\nreport_in_placement = " + value + "\n"
+		_, _, err := plan(t, nova.Compute, nova.Epoxy, nova.Place{}, false, tree)
+		if (err != nil && strings.Contains(err.Error(), "/etc/nova/nova.conf:2: report_in_placement = "+value+" is not a boolean")) != isBad {
 			t.Errorf("%q: %v", value, err)
 		}
-		o.Placement = true // sets it
-		if _, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf}); errors.Is(err, nova.ErrBoolean) {
+		// --placement sets it.
+		if _, _, err := plan(t, nova.Compute, nova.Epoxy, nova.Place{}, true, tree); err != nil {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

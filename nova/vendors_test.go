@@ -121,7 +121,7 @@ func TestVendors(t *testing.T) {
 				if o.InUse != nil && (len(p.Files.Pending()) > 0 || len(p.Warnings) > 0) {
 					t.Errorf("again: %v, %q", p.Files.Pending(), p.Warnings)
 				}
-				if o.InUse, err = nova.InUse(root, nova.Place{File: nova.DefaultConf}, o.Role, o.Release); err != nil {
+				if err = o.ReadFiles(root, nova.Place{File: nova.DefaultConf}); err != nil {
 					t.Fatal(err)
 				}
 				if w, err = nova.NewWant(o); err != nil || len(w.Warnings) > 1 {

@@ -140,7 +140,6 @@ func NewWant(o Options) (Want, error) {
 		errs = append(errs, a.needs(o.Release)...)
 	}
 	w.Aliases = slices.Compact(w.Aliases)
-	errs = append(errs, o.conflicts(w.Aliases)...)
 	since := func(asked bool, what string, first Release) {
 		if asked && o.Release < first {
 			errs = append(errs, fmt.Errorf("%s requires Nova %s or later; this is %s", what, first, o.Release))

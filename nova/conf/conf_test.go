@@ -70,7 +70,6 @@ func TestSet(t *testing.T) {
 	ordered := func(values ...string) conf.Setting {
 		s := spec(values...)
 		s.Names = append(s.Names, conf.Name{Section: "DEFAULT", Key: "pci_passthrough_whitelist"})
-		s.Ordered = true
 		return s
 	}
 	single := func(values ...string) conf.Setting {
@@ -90,7 +89,7 @@ func TestSet(t *testing.T) {
 		{"into the last of the section's parts", "[pci]\nx = y\n[z]\n[pci]\nv = w\n", multi("A"), "[pci]\nx = y\n[z]\n[pci]\nv = w\nalias = A\n"},
 		{"below its commented default", "[pci]\n# help\n#alias =\n\nx = y\n", multi("A"), "[pci]\n# help\n#alias =\nalias = A\n\nx = y\n"},
 		{"below the others", "[pci]\nalias = B\nx = y\n", multi("B", "A"), "[pci]\nalias = B\nalias = A\nx = y\n"},
-		{"there already", "[pci]\nalias = B\nalias: 'A'\n", multi("A", "B"), "[pci]\nalias = B\nalias: 'A'\n"},
+		{"there already", "[pci]\nalias = B\nalias: 'A'\n", multi("B", "A"), "[pci]\nalias = B\nalias: 'A'\n"},
 		{"one for another, in its place", "[pci]\nalias   =   B\nx = y\n", multi("A"), "[pci]\nalias   =   A\nx = y\n"},
 		{"one for another that took several lines", "[pci]\nalias = B\n  C\nx = y\n", multi("A"), "[pci]\nalias = A\nx = y\n"},
 		{"fewer", "[pci]\nalias = A\nalias = B\nalias = C\nx = y\n", multi("B"), "[pci]\nalias = B\nx = y\n"},

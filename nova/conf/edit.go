@@ -18,13 +18,11 @@ type Setting struct {
 	// Names are the names of the option: first the one to write, then older ones, whose lines are
 	// renamed or removed.
 	Names []Name
-	// Values are all values of the option. Without values the option is removed.
+	// Values are all values of the option, in their order. Without values the option is removed.
 	Values []string
 	// Multi says that all values of the option count. Of another option the last value counts, and
 	// earlier lines stay as they are.
 	Multi bool
-	// Ordered says that the values must be in the order of Values. It requires Multi.
-	Ordered bool
 	// Continued allows values of several lines, which are written as continuation lines.
 	Continued bool
 	// Same reports whether a value in the file is equivalent to a wanted one. If it is nil, they
@@ -43,12 +41,7 @@ var ErrVerify = host.WithHint(errors.New("the edited file would not have the int
 // Errors: ErrVerify.
 func (f *File) Set(s Setting) (*File, error) {
 	e := editor{file: f, setting: s, want: slices.Clone(s.Values), gone: map[int]bool{}, text: map[int]string{}, before: map[int][]string{}}
-	if s.Ordered {
-		e.order()
-	} else {
-		e.keep()
-		e.reuse()
-	}
+	e.order()
 	for _, v := range e.written() {
 		unwritable := func(r rune) bool { return unicode.IsControl(r) && (r != '\n' || !s.Continued) }
 		if !utf8.ValidString(v) || strings.ContainsFunc(v, unwritable) {
@@ -69,7 +62,6 @@ type editor struct {
 	file    *File
 	setting Setting
 	want    []string // values that still need a line
-	spare   []Option // lines under the right name whose values are not wanted
 	last    *Option  // after which new lines are inserted
 	gone    map[int]bool
 	text    map[int]string   // lines that change
@@ -93,66 +85,6 @@ func (e *editor) same(have, want string) bool {
 	return have == want
 }
 
-// keep keeps the lines whose values are wanted, renamed if they are in the right section; other
-// lines are spare, or removed.
-func (e *editor) keep() {
-	found := e.file.Find(e.setting.Names...)
-	if !e.setting.Multi {
-		found = e.onlyLast(found)
-	}
-	for _, o := range found {
-		right := e.setting.Names[0].is(o)
-		i := slices.IndexFunc(e.want, func(w string) bool { return e.same(o.Value, w) })
-		switch {
-		case i >= 0 && (right || sameSection(o.Section, e.setting.Names[0].Section)):
-			e.want = slices.Delete(e.want, i, i+1)
-			if !right {
-				e.rename(o)
-			}
-			e.last = &o
-		case right:
-			e.spare = append(e.spare, o)
-		default:
-			e.remove(o)
-		}
-	}
-}
-
-// onlyLast drops the lines under the right name that have no effect: all but the last.
-func (e *editor) onlyLast(found []Option) []Option {
-	var last *Option
-	var kept []Option
-	for _, o := range found {
-		if e.setting.Names[0].is(o) {
-			last = &o
-		} else {
-			kept = append(kept, o)
-		}
-	}
-	if last != nil {
-		kept = append(kept, *last)
-	}
-	if len(e.setting.Values) == 0 {
-		return found
-	}
-	return kept
-}
-
-// reuse writes wanted values into spare lines in order, and removes the other spare lines.
-func (e *editor) reuse() {
-	for _, o := range e.spare {
-		if len(e.want) == 0 {
-			e.remove(o)
-			continue
-		}
-		e.rewrite(o, e.want[0])
-		e.want = e.want[1:]
-		if e.last == nil || o.last > e.last.last {
-			e.last = &o
-		}
-	}
-}
-
 // rewrite changes the value of a line. The key and the blanks around the sign stay.
 func (e *editor) rewrite(o Option, value string) {
 	old := e.file.lines[o.first].text
@@ -173,10 +105,14 @@ func (e *editor) rewrite(o Option, value string) {
 func (e *editor) order() {
 	var lines []Option // lines in the section to write to
 	for _, o := range e.file.Find(e.setting.Names...) {
-		if sameSection(o.Section, e.setting.Names[0].Section) {
-			lines = append(lines, o)
-		} else {
+		isSingle, isCurrent := !e.setting.Multi && len(e.want) > 0, e.setting.Names[0].is(o)
+		switch n := len(lines); {
+		case !sameSection(o.Section, e.setting.Names[0].Section), isSingle && !isCurrent:
 			e.remove(o)
+		case isSingle && n > 0: // the last one counts
+			lines[0] = o
+		default:
+			lines = append(lines, o)
 		}
 	}
 	want := e.want
@@ -386,11 +322,8 @@ func (f *File) verify(after *File, s Setting) error {
 		return fmt.Errorf("%w: %s has %d values, not %d", ErrVerify, s.Names[0], len(got), len(s.Values))
 	}
 	for i, want := range s.Values {
-		if s.Ordered && !e.same(got[i], want) {
-			return fmt.Errorf("%w: the values of %s are in the wrong order", ErrVerify, s.Names[0])
-		}
-		if !slices.ContainsFunc(got, func(have string) bool { return e.same(have, want) }) {
-			return fmt.Errorf("%w: a value of %s is missing", ErrVerify, s.Names[0])
+		if !e.same(got[i], want) {
+			return fmt.Errorf("%w: a value of %s is missing, or in the wrong place", ErrVerify, s.Names[0])
 		}
 	}
 	others := func(f *File) (others []Option) {

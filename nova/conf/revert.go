@@ -88,7 +88,7 @@ func (f *File) Revert(edits []Edit) (*File, []Conflict, error) {
 			continue
 		}
 		var err error
-		if after, err = after.Set(Setting{Names: []Name{e.Name}, Values: target, Multi: true, Ordered: true, Continued: true}); err != nil {
+		if after, err = after.Set(Setting{Names: []Name{e.Name}, Values: target, Multi: true, Continued: true}); err != nil {
 			return nil, nil, err
 		}
 	}

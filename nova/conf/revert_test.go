@@ -88,7 +88,7 @@ func FuzzRevert(f *testing.F) {
 	after := first
 	for _, s := range []conf.Setting{
 		{Names: []conf.Name{{Section: "pci", Key: "alias"}}, Values: []string{`{"name": "a"}`, `{"name": "k"}`}, Multi: true},
-		{Names: []conf.Name{{Section: "pci", Key: "device_spec"}}, Values: []string{`{"a": 1}`, `{"b": 2}`}, Multi: true, Ordered: true},
+		{Names: []conf.Name{{Section: "pci", Key: "device_spec"}}, Values: []string{`{"a": 1}`, `{"b": 2}`}, Multi: true},
 		{Names: []conf.Name{{Section: "filter_scheduler", Key: "enabled_filters"}}, Values: []string{"A, B, P"}},
 		{Names: []conf.Name{{Section: "compute", Key: "report"}}, Values: []string{"true"}},
 	} {

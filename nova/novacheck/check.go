@@ -36,22 +36,7 @@ type Flavor struct {
 // are sorted by file and line.
 func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor) []host.Finding {
 	c := newChecker(r, sides, hosts)
-	for _, s := range c.sides {
-		c.ignored(s)
-		for _, f := range s.BooleanFaults(r) {
-			c.add(checkOption, host.Fail, f.At.File, f.At.Line(), fmt.Sprintf("%s = %s is not a boolean", f.At.Key, f.At.Value), f.Effect,
-				"write true or false alone: a comment behind a value is part of it")
-		}
-		c.readAliases(s)
-		if s.Role.Computes() {
-			c.checkSpecs(s, c.readSpecs(s))
-			c.keptFunctions(s)
-		}
-		if s.Role.Controls() {
-			c.specLines(s.Scheduler()) // nova-scheduler parses them, and uses none
-			c.filters(s)
-		}
-	}
+	c.files()
 	c.prepared()
 	c.bothSides()
 	c.names()
@@ -67,6 +52,26 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 		}
 	}
 	return findings
+}
+
+// files checks the files of each side by themselves, and with the hardware of its hosts.
+func (c *checker) files() {
+	for _, s := range c.sides {
+		c.ignored(s)
+		for _, f := range s.BooleanFaults(c.release) {
+			c.stop(checkOption, f.At.File, f.At.Line(), fmt.Sprintf("%s = %s is not a boolean", f.At.Key, f.At.Value), f.Effect,
+				"write true or false alone: a comment behind a value is part of it")
+		}
+		c.readAliases(s)
+		if s.Role.Computes() {
+			c.checkSpecs(s, c.readSpecs(s))
+			c.keptFunctions(s)
+		}
+		if s.Role.Controls() {
+			c.specLines(s.Scheduler()) // nova-scheduler parses them, and uses none
+			c.filters(s)
+		}
+	}
 }
 
 func newChecker(r nova.Release, sides []nova.Side, hosts []nova.Host) *checker {
@@ -156,6 +161,7 @@ type checker struct {
 	hosts    []nova.Host
 	nodes    []node
 	findings []host.Finding
+	stops    []host.Finding // those with which a service does not start, or fails whatever it is asked
 	aliases  map[string][]aliasAt
 	specs    []specAt
 	unknown  map[string]bool // versions that were reported as unknown, by side
@@ -170,17 +176,28 @@ type aliasAt struct {
 	object map[string]any
 }
 
-// specAt is a device_spec with its place.
+// specAt is a device_spec with its place, and its number among those of its side.
 type specAt struct {
 	side side
-	file string
-	line int
+	line devspec.Line
 	spec devspec.Spec
+	n    int
+}
+
+// specsOf returns the device specs of a side, in their order.
+func (c *checker) specsOf(s side) []specAt {
+	return slices.DeleteFunc(slices.Clone(c.specs), func(at specAt) bool { return at.side.number != s.number })
 }
 
 // add adds a finding. effect continues a sentence that begins with "Nova".
 func (c *checker) add(check string, status host.Status, file string, line int, seen, effect string, remedy host.Text) {
 	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
+}
+
+// stop adds a failure with which a service does not start, or fails whatever it is asked.
+func (c *checker) stop(check, file string, line int, seen, effect string, remedy host.Text) {
+	c.add(check, host.Fail, file, line, seen, effect, remedy)
+	c.stops = append(c.stops, c.findings[len(c.findings)-1])
 }
 
 func (c *checker) ignored(s side) {
@@ -194,6 +211,9 @@ func (c *checker) ignored(s side) {
 		}
 	}
 }
+
+// rejectsOwn is the effect of an alias with several definitions.
+const rejectsOwn = "rejects requests for this alias, and from 31.3.1 on every alias of this file"
 
 // allAliases is the effect of an alias that Nova rejects. nova-api (wsgi_app.py) and nova-compute
 // (manager.py) read the aliases when they start since 2025.2 (ae064caf16).
@@ -211,7 +231,7 @@ func (c *checker) readAliases(s side) {
 	for _, o := range s.reader().Find(c.release.AliasNames()...) {
 		object, faults := nova.AliasFaults(o.Value, c.release)
 		for _, f := range faults {
-			c.add(checkAlias, host.Fail, o.File, o.Line(), f.Seen, c.allAliases(), host.Text(f.Remedy))
+			c.stop(checkAlias, o.File, o.Line(), f.Seen, c.allAliases(), host.Text(f.Remedy))
 		}
 		if object == nil {
 			continue
@@ -236,11 +256,11 @@ func (c *checker) readAliases(s side) {
 		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.File, o.Line(), object})
 	}
 	for _, conflict := range nova.ConflictsOf(s.reader(), c.release) {
-		effect := c.allAliases()
 		if conflict.IsOwn {
-			effect = "rejects requests for this alias, and from 31.3.1 on every alias of this file"
+			c.add(checkAlias, host.Fail, conflict.At.File, conflict.At.Line(), conflict.Seen, rejectsOwn, host.Text(conflict.Remedy))
+		} else {
+			c.stop(checkAlias, conflict.At.File, conflict.At.Line(), conflict.Seen, c.allAliases(), host.Text(conflict.Remedy))
 		}
-		c.add(checkAlias, host.Fail, conflict.At.File, conflict.At.Line(), conflict.Seen, effect, host.Text(conflict.Remedy))
 	}
 }
 
@@ -274,7 +294,7 @@ func (c *checker) filters(of side) {
 		}
 	}
 	for _, f := range filters.Faults(r) {
-		c.add(checkFilters, host.Fail, filters.File, filters.Line, f.Seen, "does not start nova-scheduler", host.Text(f.Remedy))
+		c.stop(checkFilters, filters.File, filters.Line, f.Seen, "does not start nova-scheduler", host.Text(f.Remedy))
 	}
 }
 
@@ -352,8 +372,7 @@ func (c *checker) needs(s side, alias map[string]any) bool {
 			return slices.ContainsFunc(n.offered, func(f pools.Function) bool { return nova.IsProduct(alias, f.Device) })
 		})
 	}
-	return c.release >= nova.Newton && slices.ContainsFunc(c.specs,
-		func(at specAt) bool { return at.side.number == s.number && canMatch(at.spec.Object, alias) })
+	return c.release >= nova.Newton && slices.ContainsFunc(c.specsOf(s), func(at specAt) bool { return canMatch(at.spec.Object, alias) })
 }
 
 // name returns the name of the side of an alias, for messages about side s: the file if both have
@@ -427,19 +446,18 @@ func (c *checker) missing() {
 		for _, n := range nodes {
 			devices = append(devices, n.Devices...)
 		}
-		for _, l := range devspec.Lines(s.Compute().Files, c.release.SpecNames()) {
-			for _, spec := range l.Specs {
-				switch isProduct := spec.Vendor != devspec.Anything && spec.Product != devspec.Anything; {
-				case spec.Faulty, !isProduct, slices.ContainsFunc(devices, func(d pci.Device) bool {
-					return d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())
-				}):
-				case !allList(hostsOf(nodes), spec.Vendor):
-					c.addSpec(l, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
-						spec.Product), "matches no device with it if the host has none", scanAll)
-				default:
-					c.addSpec(l, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
-						"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
-				}
+		for _, at := range c.specsOf(s) {
+			spec := at.spec
+			switch isProduct := spec.Vendor != devspec.Anything && spec.Product != devspec.Anything; {
+			case spec.Faulty, !isProduct, slices.ContainsFunc(devices, func(d pci.Device) bool {
+				return d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())
+			}):
+			case !allList(hostsOf(nodes), spec.Vendor):
+				c.addSpec(at.line, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
+					spec.Product), "matches no device with it if the host has none", scanAll)
+			default:
+				c.addSpec(at.line, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
+					"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
 			}
 		}
 	}
@@ -450,14 +468,12 @@ func (c *checker) missing() {
 // which its files may belong.
 func (c *checker) keptFunctions(s side) {
 	configure := host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute"))
-	for _, at := range c.specs {
-		if at.side.number != s.number {
-			continue
-		}
+	for _, at := range c.specsOf(s) {
+		file, line := at.line.File, at.line.Option.Line()
 		for _, n := range c.of(s) {
 			if kept := n.WronglyOffered(n.hardware, at.spec); len(kept) > 0 {
-				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), orThis(n.Name)), at.file)
-				c.add(checkDeviceSpec, status, at.file, at.line, seen, "assigns them to guests", configure)
+				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), orThis(n.Name)), file)
+				c.add(checkDeviceSpec, status, file, line, seen, "assigns them to guests", configure)
 			}
 			var both []string
 			for i := range n.Devices {
@@ -468,12 +484,12 @@ func (c *checker) keptFunctions(s side) {
 			if both == nil {
 				continue
 			}
-			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(n.Name)), at.file)
+			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(n.Name)), file)
 			remedy := configure
 			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
 				remedy = "remove the address from the device_spec"
 			}
-			c.add(checkDeviceSpec, status, at.file, at.line, seen, "can assign to a guest what a container uses",
+			c.add(checkDeviceSpec, status, file, line, seen, "can assign to a guest what a container uses",
 				host.Textf("%s, or take it from containers: %s", remedy, host.NewCommand("container prepare").Flag("remove", both[0])))
 		}
 	}
@@ -520,7 +536,7 @@ func canMatch(spec, alias map[string]any) bool {
 func (c *checker) flavors(flavors []Flavor) {
 	for _, f := range flavors {
 		request, err := nova.ParseRequest(f.Request)
-		for _, fault := range faults(err) {
+		for _, fault := range host.Split(err) {
 			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor",
 				"openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
 		}
@@ -531,22 +547,6 @@ func (c *checker) flavors(flavors []Flavor) {
 			}
 		}
 	}
-}
-
-// faults returns the single errors of a joined error.
-func faults(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	switch {
-	case err == nil:
-		return nil
-	case !ok:
-		return []error{err}
-	}
-	var all []error
-	for _, e := range joined.Unwrap() {
-		all = append(all, faults(e)...)
-	}
-	return all
 }
 
 // asksPlacement reports whether the services of a controller that need pci_in_placement have it, or

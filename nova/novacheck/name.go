@@ -23,7 +23,7 @@ func (c *checker) names() {
 				continue
 			}
 			first, second := c.aliases[one], c.aliases[other]
-			if cmp.Or(cmp.Compare(c.order(first[0]), c.order(second[0])), cmp.Compare(first[0].line, second[0].line)) > 0 {
+			if cmp.Or(cmp.Compare(first[0].side.number, second[0].side.number), cmp.Compare(first[0].line, second[0].line)) > 0 {
 				first, second, one, other = second, first, other, one
 			}
 			status, effect := host.Warn, "takes them for two aliases"
@@ -43,16 +43,6 @@ func (c *checker) names() {
 			c.add(checkAlias, status, second[0].file, second[0].line, seen, effect, remedy)
 		}
 	}
-}
-
-// order returns the place of an alias's side among the sides.
-func (c *checker) order(a aliasAt) int {
-	for i, s := range c.sides {
-		if s.Name() == a.side.Name() {
-			return i
-		}
-	}
-	return len(c.sides)
 }
 
 // define returns how an alias is defined on a machine with a role as it is on a side, and its devices

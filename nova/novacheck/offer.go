@@ -1,6 +1,7 @@
 package novacheck
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,25 +71,41 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	return findings
 }
 
-// Planned returns the findings about the planned files of a compute node and its hardware, as [Run]
-// finds them: what an alias does not get, products that no host has, and functions that are offered
-// although they are not ready for guests. A controller has none.
-func Planned(r nova.Release, p nova.Plan) []host.Finding {
-	if !p.Side.Role.Computes() {
-		return nil
-	}
+// Planned judges the planned files of a machine. The error has each finding of [Run] about them with
+// which a service does not start, or fails whatever it is asked, with its line on disk. The warnings
+// are, of a compute node, the findings about its hardware: what an alias does not get, products that
+// no host has, and functions that are offered although they are not ready for guests. An alias that
+// only fails the requests for it is an error if the plan turns pci_in_placement on, else a warning.
+func Planned(r nova.Release, p nova.Plan) (warnings []host.Finding, err error) {
 	c := newChecker(r, []nova.Side{p.Side}, p.Hosts)
-	for _, s := range c.sides {
-		c.readAliases(s)
-		if s.Role.Computes() {
-			c.readSpecs(s)
+	c.files()
+	for _, f := range c.findings {
+		switch isOwn := f.Effect == "Nova "+rejectsOwn; {
+		case isOwn && p.AsksPlacement:
+			c.stops = append(c.stops, f)
+		case isOwn:
+			warnings = append(warnings, f)
 		}
 	}
-	c.findings = nil // of the files alone
+	var errs []error
+	for i, f := range c.stops {
+		if slices.Contains(c.stops[:i], f) {
+			continue
+		}
+		err := fmt.Errorf("%s: %s: %s", p.OnDisk(f.File, f.Line), f.Seen, f.Effect)
+		if f.Check == checkDeviceSpec || f.Check == checkFilters {
+			err = host.WithCode(err, host.CodeNotStartable, "")
+		}
+		errs = append(errs, host.WithHint(err, f.Remedy))
+	}
+	if err := errors.Join(errs...); err != nil || !p.Side.Role.Computes() {
+		return warnings, err
+	}
+	c.findings = nil
 	c.prepared()
 	c.offered()
 	c.missing()
-	return slices.DeleteFunc(c.findings, func(f host.Finding) bool { return f.Status == host.NA })
+	return append(warnings, slices.DeleteFunc(c.findings, func(f host.Finding) bool { return f.Status == host.NA })...), nil
 }
 
 // withDrivers returns functions with their drivers as a text.

@@ -250,8 +250,12 @@ func TestPlanned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		findings, err := novacheck.Planned(nova.Zed, plan)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var seen []string
-		for _, f := range novacheck.Planned(nova.Zed, plan) {
+		for _, f := range findings {
 			seen = append(seen, f.Seen)
 		}
 		if got := strings.Join(seen, "; "); got != test.want {

@@ -24,12 +24,12 @@ const (
 func (c *checker) readSpecs(s side) []devspec.Line {
 	lines := c.specLines(s.Compute())
 	for _, l := range lines {
-		for _, spec := range l.Specs {
+		for i, spec := range l.Specs {
 			o := spec.Object
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
 				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests", "add vendor_id and product_id")
 			}
-			c.specs = append(c.specs, specAt{s, l.File, l.Option.Line(), spec})
+			c.specs = append(c.specs, specAt{s, l, spec, l.First + i})
 		}
 	}
 	return lines
@@ -41,11 +41,11 @@ func (c *checker) specLines(s nova.Side) []devspec.Line {
 	lines := devspec.Lines(s.Files, c.release.SpecNames())
 	for _, l := range lines {
 		for _, f := range nova.SpecFaults(l, c.release) {
-			status, effect := host.Fail, rejectsSpec
 			if f.IsTolerated {
-				status, effect = host.Warn, "reads it as false"
+				c.addSpec(l, host.Warn, f.Seen, "reads it as false", host.Text(f.Remedy))
+			} else {
+				c.stop(checkDeviceSpec, l.File, l.Option.Line(), f.Seen, rejectsSpec, host.Text(f.Remedy))
 			}
-			c.addSpec(l, status, f.Seen, effect, host.Text(f.Remedy))
 		}
 	}
 	return lines
@@ -64,7 +64,7 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	}
 	for _, l := range lines {
 		for _, f := range nova.TagFaults(l, s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed, c.release) {
-			c.addSpec(l, host.Fail, f.Seen, neverReports, host.Text(f.Remedy))
+			c.stop(checkDeviceSpec, l.File, l.Option.Line(), f.Seen, neverReports, host.Text(f.Remedy))
 		}
 		if slices.ContainsFunc(l.Specs, func(spec devspec.Spec) bool { return nova.HasLiveMigratable(spec, c.release) }) {
 			c.unknownVersions(s, l)
@@ -79,13 +79,17 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 					f.Seen = "host " + n.Name + ": " + f.Seen
 				}
 			}
-			if !seen[f.Line.Where()+f.Seen] {
+			switch {
+			case seen[f.Line.Where()+f.Seen]:
+			case status == host.Fail:
+				c.stop(checkDeviceSpec, f.Line.File, f.Line.Option.Line(), f.Seen, noStart, f.Remedy)
+			default:
 				c.addSpec(f.Line, status, f.Seen, noStart, f.Remedy)
 			}
 			seen[f.Line.Where()+f.Seen] = true
 		}
 	}
-	c.shadowed(s, lines, c.of(s))
+	c.shadowed(s)
 }
 
 // unknownVersions adds a finding for each part of the hypervisor whose version is unknown, once for
@@ -100,27 +104,15 @@ func (c *checker) unknownVersions(s side, l devspec.Line) {
 	}
 }
 
-// numbered is a device_spec with its number among those of its file.
-type numbered struct {
-	line devspec.Line
-	spec devspec.Spec
-	n    int
-}
-
 // order is the device_specs of a side in their order, with the hardware that they are judged by.
 type order struct {
-	specs []numbered
+	specs []specAt
 	all   devspec.Hardware // of all hosts
 }
 
 // shadowed finds specs without effect, because earlier specs match all of their devices.
-func (c *checker) shadowed(s side, lines []devspec.Line, nodes []node) {
-	var o order
-	for _, l := range lines {
-		for i, s := range l.Specs {
-			o.specs = append(o.specs, numbered{l, s, l.First + i})
-		}
-	}
+func (c *checker) shadowed(s side) {
+	o, nodes := order{specs: c.specsOf(s)}, c.of(s)
 	for _, n := range nodes {
 		o.all.Devices = append(o.all.Devices, n.Devices...)
 	}
@@ -139,12 +131,12 @@ func (c *checker) shadowed(s side, lines []devspec.Line, nodes []node) {
 // broader returns the index of a spec that matches all devices of spec i and is read first, or -1.
 func (o order) broader(i int) int {
 	it := o.specs[i]
-	by := slices.IndexFunc(o.specs[:i], func(s numbered) bool { return o.all.Contains(s.spec, it.spec) })
+	by := slices.IndexFunc(o.specs[:i], func(s specAt) bool { return o.all.Contains(s.spec, it.spec) })
 	if by >= 0 {
 		return by
 	}
 	// Where the order of files is unknown, a later one may be read first.
-	return slices.IndexFunc(o.specs, func(s numbered) bool {
+	return slices.IndexFunc(o.specs, func(s specAt) bool {
 		return nova.FileGroup(s.line.File) != nova.FileGroup(it.line.File) && o.all.Contains(s.spec, it.spec) && !o.all.Contains(it.spec, s.spec)
 	})
 }
@@ -158,7 +150,7 @@ func (o order) together(i int) int {
 		if !o.all.Matches(o.specs[i].spec, d) {
 			continue
 		}
-		first := slices.IndexFunc(o.specs, func(s numbered) bool { return o.all.Matches(s.spec, d) })
+		first := slices.IndexFunc(o.specs, func(s specAt) bool { return o.all.Matches(s.spec, d) })
 		if first == i {
 			return -1
 		}
@@ -171,7 +163,7 @@ func (o order) together(i int) int {
 
 // addShadowed adds a finding of a spec that another one shadows. same says that each of them
 // matches all devices of the other.
-func (c *checker) addShadowed(it, by numbered, same bool) {
+func (c *checker) addShadowed(it, by specAt, same bool) {
 	differ := slices.Concat(it.spec.Lost(by.spec), by.spec.Lost(it.spec))
 	slices.Sort(differ)
 	differ = slices.Compact(differ)

@@ -67,12 +67,8 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	c.Release, c.Warnings, releaseErr = o.Nova.Release.OrInstalled(root)
 	c.Hosts, hostsErr = nova.ReadInventories(o.Inventories, o.scope())
 	c.Cloud, namesErr = nova.ReadNames(o.Names)
-	c.InUse, inUseErr = nova.InUse(root, o.Place, c.Role, c.Release)
-	if c.Generated, _ = nova.ReadGenerated(root, c.Role); o.Rendered { // its errors are in inUseErr too
+	if inUseErr = c.ReadFiles(root, o.Place); o.Rendered {
 		c.Unread, inUseErr = inUseErr, nil
-	}
-	if c.Role.Controls() {
-		c.SchedulerFiles = nova.ReadScheduler(root, o.Place)
 	}
 	var own ownErrors
 	if c.Role != nova.Controller {
@@ -84,16 +80,17 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 // Plan plans the change of the files, with a warning for each finding of nova check about the planned
 // files and the hardware of the compute node.
 //
-// Errors: those of [nova.NewPlan].
+// Errors: those of [nova.NewPlan] and [novacheck.Planned].
 func (c Configuration) Plan(root host.Root, want nova.Want, place nova.Place) (nova.Plan, error) {
 	plan, err := nova.NewPlan(root, c.Options, want, place)
 	if err != nil {
 		return plan, err
 	}
-	for _, f := range novacheck.Planned(c.Release, plan) {
+	findings, err := novacheck.Planned(c.Release, plan)
+	for _, f := range findings {
 		plan.Warnings = append(plan.Warnings, fmt.Sprintf("%s: %s", f.Seen, f.Remedy))
 	}
-	return plan, nil
+	return plan, err
 }
 
 // Work returns the change of a plan, with the services to restart. command is recorded.
