@@ -25,10 +25,14 @@ func newUndoCommand(u *term.UI) *cli.Command {
 	return &cli.Command{
 		Name:      "undo",
 		Usage:     "undo a change made by gpustack",
-		ArgsUsage: "[ENTRY]",
+		ArgsUsage: "[ENTRY | --all]",
 		Description: `
 Undoes an entry of the journal, which "gpustack history" lists: ENTRY, or without it the
 latest that is not undone yet. It shows what it will do, and asks.
+
+--all undoes every change of this machine's files, the newest first: one plan, one question.
+If one file was edited since, nothing is undone. Entries of drivers, databases and objects of
+OpenStack remain, and are named.
 
 Files are restored byte for byte, with their permissions, owner and attributes, and
 programs that regenerate boot menus and initramfs images run again. If a file was edited
@@ -74,9 +78,11 @@ If a change was interrupted, undo first determines how far it came.
 
 EXAMPLES
   gpustack undo
-  gpustack undo 3 --dry-run`,
+  gpustack undo 3 --dry-run
+  gpustack undo --all`,
 		Flags: append(reading(
 			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+			&cli.BoolFlag{Name: "all", Usage: "undo every change of the files of this machine"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
 			novaConfFlag("of repair-migration: read nova.conf from"),
@@ -91,6 +97,7 @@ EXAMPLES
 type undoOptions struct {
 	decision
 	id    int // 0: the latest
+	all   bool
 	rows  rows.Options
 	cloud cloudOptions
 	// Only for repair-migration --claim:
@@ -109,7 +116,10 @@ func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 		opts.timeout = c.Duration("timeout") // parseCloud checks the value
 	}
 	opts.rows, opts.cloud = parseRows(c), parseCloud(c, f)
-	opts.id = entryOf(c, f)
+	opts.id, opts.all = entryOf(c, f), c.Bool("all")
+	if opts.all && opts.id != 0 {
+		f.Add(args.UsageError("--all and ENTRY cannot be combined", f.SeeHelp()))
+	}
 	return opts
 }
 
@@ -123,6 +133,19 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	if err != nil {
 		return err
 	}
+	n := newNode(u, root, opts.allow...)
+	engine := n.Engine(opts.timeout)
+	engine.Store = store
+	if opts.all {
+		if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
+			return err
+		}
+		plan, entries, err := engine.PlanUndoAll(ctx)
+		if err != nil {
+			return opts.explain(err, "--all")
+		}
+		return undoFiles(ctx, u, opts, n, engine, plan, entries...)
+	}
 	opts.cloud = opts.cloud.orRecorded(entry.Origin)
 	if entry.Changes == change.KindRows {
 		return undoRows(ctx, u, opts, root, entry)
@@ -130,8 +153,6 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	if entry.Changes == change.KindObjects {
 		return undoObject(ctx, u, opts, store, entry)
 	}
-	engine := newNode(u, root, opts.allow...).Engine(opts.timeout)
-	engine.Store = store
 	if err := engine.Known(entry); err != nil {
 		return err
 	}
@@ -154,32 +175,33 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	}
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	if err != nil {
-		return opts.explain(err, entry.ID)
+		return opts.explain(err, strconv.Itoa(entry.ID))
 	}
 	if c, ok := plan.Change.(*driver.Binding); ok {
 		return undoDrivers(ctx, u, opts, root, engine, entry, c)
 	}
-	return undoFiles(ctx, u, opts, newNode(u, root, opts.allow...), engine, plan)
+	return undoFiles(ctx, u, opts, n, engine, plan, plan.Entry)
 }
 
-// undoFiles shows and undoes a change of files.
-func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, engine change.Engine, plan change.UndoPlan) error {
+// undoFiles shows and undoes changes of files, in order.
+func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, engine change.Engine, plan change.UndoPlan, entries ...change.Entry) error {
 	back, err := n.PlanFilesBack(ctx, plan)
 	if err != nil {
 		return err
 	}
-	entry := plan.Entry
 	report := views.NewUndoFiles(newReport(n.Root, back.Reboot, true), back)
-	if report.Restart, err = nova.RestartNames(n.Root, entry.Restart); err != nil {
+	if report.Restart, err = nova.RestartNames(n.Root, plan.Entry.Restart); err != nil {
 		return err
 	}
-	showPlan(u, opts.decision, &report, func() { report.PrintFiles(u, entry) }, report.Warnings...)
+	showPlan(u, opts.decision, &report, func() { report.PrintFiles(u, entries...) }, report.Warnings...)
 	return decide(u, opts.decision, "undo it?", views.UndoFilesSummary(report), &report, func() error {
-		err := undoEntry(ctx, u, engine, opts, entry, &report)
-		if err == nil {
-			addWarnings(u, &report, back.Leftovers(n.Root)...)
+		for _, entry := range entries {
+			if err := undoEntry(ctx, u, engine, opts, entry, &report); err != nil {
+				return err
+			}
 		}
-		return err
+		addWarnings(u, &report, back.Leftovers(n.Root)...)
+		return nil
 	})
 }
 
@@ -197,7 +219,7 @@ func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoO
 }
 
 // explain adds to an error the command that is accepted with --allow.
-func (o undoOptions) explain(err error, entry int) error {
+func (o undoOptions) explain(err error, entry string) error {
 	command := host.NewCommand("undo")
 	for _, a := range o.allow {
 		command = command.Flag("allow", a.String())
@@ -205,7 +227,7 @@ func (o undoOptions) explain(err error, entry int) error {
 	if o.live {
 		command = command.Flag("live")
 	}
-	return views.ExplainAllow(err, o.allow, command.Arg(strconv.Itoa(entry)), o.dryRun)
+	return views.ExplainAllow(err, o.allow, command.Arg(entry), o.dryRun)
 }
 
 // undoDrivers shows and undoes the changes of host bind or host release.
@@ -216,7 +238,7 @@ func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Ro
 	}
 	plan, err := d.PlanBack(ctx, binding, opts.live)
 	if err != nil {
-		return opts.explain(err, entry.ID)
+		return opts.explain(err, strconv.Itoa(entry.ID))
 	}
 	report, changed := views.NewUndoDrivers(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry, plan)
 	if err := d.Ready(); err != nil && changed && !opts.dryRun {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/edit"
 	"gpustack/host/journal"
 	"gpustack/host/pci"
 )
@@ -23,6 +26,8 @@ type Engine struct {
 	Current func(recorded []host.Program) ([]host.Program, error)
 	// Origin is recorded in new entries.
 	Origin Origin
+
+	ahead ahead
 }
 
 // Work is a change with the programs that regenerate files after it. They are run, or left to the
@@ -212,9 +217,11 @@ func commandLines(programs []host.Program) string {
 type UndoPlan struct {
 	Entry     Entry // as Rewriting has it
 	Change    Change
+	Files     edit.Plan // of a change of files
 	Programs  []host.Program
 	Left      []host.Program
 	Rewriting Rewriting
+	Remain    []Entry // of PlanUndoAll: entries of other kinds, which are not undone
 }
 
 // rewriter is a kind that rewrites entries before an entry is undone or recovered.
@@ -261,11 +268,82 @@ func (e Engine) PlanUndo(ctx context.Context, id int) (UndoPlan, error) {
 	return e.planUndo(ctx, entries, entry)
 }
 
+// PlanUndoAll plans the undo of all changes of files, the newest first: each from the files that the
+// undos before it leave. It returns what they do together, and their entries. The error names every
+// file that was edited.
+func (e Engine) PlanUndoAll(ctx context.Context) (all UndoPlan, undone []Entry, err error) {
+	entries, err := e.Store.List()
+	errs := []error{err}
+	e.ahead = ahead{}
+	for i, entry := range slices.Backward(entries) {
+		if entry.Status == Undone {
+			continue
+		}
+		if entry.Changes != KindFiles {
+			all.Remain = append(all.Remain, entry)
+			continue
+		}
+		u, err := e.planUndo(ctx, entries, entry)
+		if err != nil {
+			// Files of later entries whose undo is refused are named already.
+			isLater := func(err error) bool { return errors.As(err, new(*LaterChange)) }
+			errs = append(errs, slices.DeleteFunc(host.Split(err), isLater)...)
+			continue
+		}
+		for _, r := range u.Rewriting.Entries {
+			entries[slices.IndexFunc(entries, func(e Entry) bool { return e.ID == r.ID })] = r
+		}
+		entries[i].Status = Undone
+		undone = append(undone, entry)
+		for _, c := range u.Files {
+			e.ahead[c.Name] = c.After
+		}
+		all.add(u)
+	}
+	if err = errors.Join(errs...); err == nil && undone == nil {
+		err = ErrNothing
+	}
+	return all, undone, err
+}
+
+// add adds what another undo does afterwards. Of the entry it keeps what tells whether that takes
+// effect at the next boot, and the services to restart.
+func (u *UndoPlan) add(other UndoPlan) {
+	for _, c := range other.Files {
+		if i := slices.IndexFunc(u.Files, func(f edit.Change) bool { return f.Name == c.Name }); i < 0 {
+			u.Files = append(u.Files, c)
+		} else {
+			u.Files[i].After = c.After
+		}
+	}
+	u.Programs, u.Left = union(u.Programs, other.Programs), union(u.Left, other.Left)
+	u.Entry.Restart = union(u.Entry.Restart, other.Entry.Restart)
+	if other.Entry.NextBoot() {
+		u.Entry.Programs, u.Entry.Left = other.Entry.Programs, other.Entry.Left
+	}
+	r, o := &u.Rewriting, other.Rewriting
+	r.Kept, r.ByValue, r.Beside = union(r.Kept, o.Kept), union(r.ByValue, o.ByValue), union(r.Beside, o.Beside)
+}
+
+// union returns values with those of more that are not among them.
+func union[T any](values, more []T) []T {
+	for _, v := range more {
+		if !slices.ContainsFunc(values, func(w T) bool { return reflect.DeepEqual(v, w) }) {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
 func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (UndoPlan, error) {
 	u := UndoPlan{Entry: entry}
 	kind, err := e.kind(entry)
 	if err != nil {
 		return u, err
+	}
+	if files, ok := kind.(Files); ok {
+		files.ahead = e.ahead
+		kind = files
 	}
 	for _, earlier := range entries {
 		// Commands that undo other kinds recover earlier entries first, and --dry-run warns of them.
@@ -287,7 +365,9 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 			return u, err
 		}
 	}
-	err = u.Change.Check(ctx, ToUndo)
+	if err = u.Change.Check(ctx, ToUndo); entry.Changes == KindFiles && err == nil {
+		u.Files, err = u.Change.(*FileChange).Back()
+	}
 	u.Programs, u.Left = entry.Programs, entry.Left
 	if e.Current != nil && err == nil {
 		var leftErr error

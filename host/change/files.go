@@ -25,6 +25,19 @@ type Files struct {
 	// from being changed as planned, whether a change is made or undone: what they configure may be in
 	// use. It is asked before anything is changed. It also returns what --allow lifts.
 	Permit func(plan edit.Plan) ([]pci.Identity, error)
+
+	ahead ahead
+}
+
+// ahead are files as the undos leave them that are planned before another; nil means no file.
+type ahead map[string]*edit.File
+
+// read returns a file as these undos leave it.
+func (a ahead) read(root host.Root, name string) (*edit.File, error) {
+	if f, ok := a[name]; ok {
+		return f, nil
+	}
+	return edit.Read(root, name)
 }
 
 // Revert returns the content of a file of a grammar in which the values of a change are as before
@@ -59,7 +72,7 @@ func (k Files) New(plan edit.Plan) *FileChange {
 
 // Open returns the change that an entry records.
 func (k Files) Open(_ context.Context, e Entry) (Change, error) {
-	return &FileChange{root: k.Root, files: e.Files, unchanged: e.Unchanged, status: e.Status, masked: k.Masked, permit: k.Permit}, nil
+	return &FileChange{root: k.Root, files: e.Files, unchanged: e.Unchanged, status: e.Status, masked: k.Masked, permit: k.Permit, ahead: k.ahead}, nil
 }
 
 // FileChange is a change of files.
@@ -74,6 +87,7 @@ type FileChange struct {
 	masked    func([]byte) []byte
 	permit    func(edit.Plan) ([]pci.Identity, error)
 	lifted    []pci.Identity // by the last Check
+	ahead     ahead
 }
 
 // Kind returns the name of its kind.
@@ -100,6 +114,11 @@ func (c *FileChange) Check(_ context.Context, p Purpose) error {
 	if err != nil {
 		return err
 	}
+	for name, f := range c.ahead { // what the others leave recorded
+		if !slices.ContainsFunc(back, func(b edit.Change) bool { return b.Name == name }) {
+			back = append(back, edit.Change{Name: name, Before: f, After: f})
+		}
+	}
 	return c.permits(back)
 }
 
@@ -119,7 +138,9 @@ func (c *FileChange) Back() (edit.Plan, error) {
 	var plan edit.Plan
 	var errs []error
 	for _, f := range slices.Backward(c.files) {
-		e, err := f.Undo(c.root)
+		now, err := c.ahead.read(c.root, f.Name)
+		errs = append(errs, err)
+		e, err := f.Undo(c.root, now)
 		errs = append(errs, err)
 		if f.Secret {
 			e.Shown = c.masked

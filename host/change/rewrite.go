@@ -121,11 +121,11 @@ func (r *rewriting) replace(i, file int, f File) {
 
 // file rewrites the record of a file of the entry, if necessary.
 func (r *rewriting) file(n int, f File) error {
-	now, err := edit.Read(r.Root, f.Name)
+	now, err := r.ahead.read(r.Root, f.Name)
 	if err != nil {
 		return err
 	}
-	c, err := f.Undo(r.Root)
+	c, err := f.Undo(r.Root, now)
 	byValue := errors.Is(err, ErrEdited)
 	// If a later entry has reverted the change, its undo would make it again.
 	if s := r.entries[r.at].Status; byValue || s == Done || s == Rebuilding {
@@ -254,7 +254,7 @@ func (r *rewriting) beside() error {
 	}
 	var errs []error
 	for _, u := range inherited {
-		now, err := edit.Read(r.Root, u.Name)
+		now, err := r.ahead.read(r.Root, u.Name)
 		if err != nil || now == nil { // removed with its kernel
 			errs = append(errs, err)
 			continue

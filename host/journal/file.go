@@ -81,15 +81,11 @@ func (s *State) Is(f *edit.File) bool {
 var ErrEdited = host.WithHint(host.WithCode(errors.New("was edited since"), host.CodeEdited, ""), host.Textf("revert that edit, then run %s again",
 	host.NewCommand("undo")))
 
-// Undo returns the change that restores the file. Its action is none if the file is already
-// restored.
+// Undo returns the change that restores the file, which is as now. Its action is none if the file
+// is already restored.
 //
 // Errors: ErrEdited.
-func (f File) Undo(root host.Root) (edit.Change, error) {
-	now, err := edit.Read(root, f.Name)
-	if err != nil {
-		return edit.Change{}, err
-	}
+func (f File) Undo(root host.Root, now *edit.File) (edit.Change, error) {
 	if f.Before.Is(now) || f.Transient && now == nil {
 		return edit.Change{Name: f.Name, Before: now, After: now}, nil
 	}
@@ -104,7 +100,7 @@ func (f File) Undo(root host.Root) (edit.Change, error) {
 		return edit.Change{}, fmt.Errorf("%s: the journal does not lead back to its former content", f.Name)
 	}
 	c, err := edit.Put(root, f.Name, before.Content, before.Mode, true) // creates its folders if they were removed since
-	c.After, c.Purpose = before, "restored"                             // gpustack removes no files of others
+	c.Before, c.After, c.Purpose = now, before, "restored"              // gpustack removes no files of others
 	return c, err
 }
 

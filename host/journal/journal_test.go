@@ -222,13 +222,8 @@ func TestUndo(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, "mkdir etc\n")
-			if test.now != "" {
-				if err := os.WriteFile(root.Path("/etc/x"), []byte(test.now), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
 			recorded := journal.NewFile(edit.Change{Name: "/etc/x", Before: file(test.before), After: file(test.after), Transient: test.transient})
-			c, err := recorded.Undo(root)
+			c, err := recorded.Undo(root, file(test.now))
 			if err != nil || test.err != "" {
 				if err == nil || err.Error() != test.err || !errors.Is(err, journal.ErrEdited) {
 					t.Errorf("error %v, want %q", err, test.err)
@@ -247,7 +242,7 @@ func TestUndo(t *testing.T) {
 	lost := journal.NewFile(edit.Change{Name: "/etc/hostname", Before: file("a\n"), After: file("b\n")})
 	lost.Back = []journal.Piece{{Offset: 9, Length: 1}}
 	root := hosttest.Lay(t, "-- etc/hostname --\nb\n")
-	if _, err := lost.Undo(root); err == nil || err.Error() != "/etc/hostname: the journal does not lead back to its former content" {
+	if _, err := lost.Undo(root, file("b\n")); err == nil || err.Error() != "/etc/hostname: the journal does not lead back to its former content" {
 		t.Errorf("pieces that do not fit: %v", err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/prepare"
 )
@@ -13,7 +12,6 @@ import (
 // FilesBack is the planned undo of a change of files.
 type FilesBack struct {
 	change.UndoPlan
-	Files    edit.Plan
 	Warnings []string
 	Reboot   host.Bool // whether the machine has to be rebooted before the undo
 	contract *machine.Contract
@@ -21,10 +19,6 @@ type FilesBack struct {
 
 // PlanFilesBack completes the plan of the undo of a change of files. It observes the machine, once.
 func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBack, error) {
-	files, err := plan.Change.(*change.FileChange).Back()
-	if err != nil {
-		return FilesBack{}, err
-	}
 	if len(plan.Programs) > 0 {
 		if err := n.Runner.Ready(plan.Programs); err != nil {
 			return FilesBack{}, err
@@ -35,7 +29,7 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 		return FilesBack{}, err
 	}
 	m, reboot := Observe(ctx, n.Root, 0)
-	return FilesBack{UndoPlan: plan, Files: files, Warnings: stillOffered(n.Root, m.Devices, files), Reboot: reboot, contract: contract}, nil
+	return FilesBack{UndoPlan: plan, Warnings: stillOffered(n.Root, m.Devices, plan.Files), Reboot: reboot, contract: contract}, nil
 }
 
 // Leftovers returns what remains of host prepare after the undo on the machine below root, as

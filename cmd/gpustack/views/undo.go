@@ -39,7 +39,9 @@ func NewUndo(head Report, e change.Entry) Undo {
 	r := Undo{
 		Report: head,
 	}
-	r.Entry = &e.ID
+	if e.ID != 0 {
+		r.Entry = &e.ID
+	}
 	return r
 }
 
@@ -48,6 +50,9 @@ func NewUndoFiles(head Report, plan node.FilesBack) Undo {
 	r := NewUndo(head, plan.Entry)
 	r.Warnings = append(append(r.Warnings, undoWarnings(plan.Rewriting)...), plan.Warnings...)
 	r.Changes, r.Programs, r.Left = FileChanges(plan.Files), commandLines(plan.Programs), commandLines(plan.Left)
+	for _, e := range plan.Remain {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s remains: '%s' undoes it", EntryName(e.ID, e.Command), UndoCommand(e.ID)))
+	}
 	if r.atNextBoot(plan.Entry.NextBoot()); r.NextBoot {
 		r.then(host.NewCommand("host check"))
 	}
@@ -82,9 +87,11 @@ func (r Undo) PrintRows(u *term.UI, e change.Entry, plan rows.UndoPlan) {
 	}
 }
 
-// PrintFiles prints the plan of the undo of an entry of files.
-func (r Undo) PrintFiles(u *term.UI, e change.Entry) {
-	printUndone(u, e)
+// PrintFiles prints the plan of the undo of entries of files.
+func (r Undo) PrintFiles(u *term.UI, entries ...change.Entry) {
+	for _, e := range entries {
+		printUndone(u, e)
+	}
 	printDiffs(u, r.Changes, u.Full)
 	printPrograms(u, r.Programs, r.Left)
 	if len(r.Restart) > 0 {
