@@ -74,7 +74,7 @@ func stillOffered(root host.Root, devices machine.Look[pci.Devices], plan edit.P
 }
 
 // offeredReturned is stillOffered for functions that return to the host. remains is what is recorded
-// for guests then, nil for nothing.
+// for guests then, nil for nothing: functions that are among it return until the next boot.
 func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address) []string {
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	var r nova.Recorded
@@ -96,11 +96,14 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 	var warnings []string
 	for _, functions := range nova.ByLine(offered.Of(returned)) {
 		var names []string
+		remedy := offered.Withdraw(functions, r.Guests)
 		for _, f := range functions {
 			names = append(names, f.Device.Address.String())
+			if remains.At(f.Device.Address) != nil {
+				remedy = host.Textf("drain the host until the next boot; to return the functions for good: %s", host.NewCommand("host prepare").Flag("remove", names...))
+			}
 		}
-		warnings = append(warnings, fmt.Sprintf("%s still offers %s to guests: %s", functions[0].Line.Where(), strings.Join(names, ", "),
-			offered.Withdraw(functions, r.Guests)))
+		warnings = append(warnings, fmt.Sprintf("%s still offers %s to guests: %s", functions[0].Line.Where(), strings.Join(names, ", "), remedy))
 	}
 	return warnings
 }
