@@ -377,7 +377,7 @@ func TestSpecsThatStart(t *testing.T) {
 			_, problem := firstMatches(t, peer, file, devices)
 			t.Log(problem)
 			out, err := exec.Command(gpustack, "nova", "check", "--root", root, "--release", "zed").CombinedOutput()
-			if found := strings.Contains(string(out), "Nova does not start nova-compute"); found != (problem != "") || found != (err != nil) {
+			if found := strings.Contains(string(out), ": nova-compute does not start"); found != (problem != "") || found != (err != nil) {
 				t.Errorf("Nova: %q\n%s", problem, out)
 			}
 

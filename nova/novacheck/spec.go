@@ -13,10 +13,10 @@ import (
 
 // Effects of device specs.
 const (
-	rejectsSpec   = "does not start nova-compute with it, and finds no host for guests where nova-scheduler reads it"
-	noStart       = "does not start nova-compute"
+	noStart       = "rejects this line: nova-compute does not start"
+	rejectsSpec   = noStart + ", and nova-scheduler finds no host where it reads the line"
 	neverReports  = "fails to update the resources of the host, and never reports its devices"
-	noLiveMigrate = "does not start nova-compute with live_migratable and libvirt older than 10.0.0 or QEMU older than 8.2.2"
+	noLiveMigrate = "rejects live_migratable with libvirt older than 10.0.0 or QEMU older than 8.2.2: nova-compute does not start"
 )
 
 // readSpecs returns the values of device_spec of a compute node, and adds their specs to those of
