@@ -442,6 +442,7 @@ func testSBOM(t *testing.T, d dist) {
 	type component struct {
 		Type, Name, Version, PURL string
 		Hashes                    []struct{ Alg, Content string }
+		Licenses                  []struct{ License struct{ ID string } }
 	}
 	var bom struct {
 		BOMFormat, SpecVersion string
@@ -493,6 +494,9 @@ func testSBOM(t *testing.T, d dist) {
 			sum += h.Content
 		}
 		got = append(got, strings.Join([]string{c.Name, c.Version, c.PURL, sum}, " "))
+		if len(c.Licenses) == 0 || c.Licenses[0].License.ID == "" {
+			t.Errorf("%s has no license", c.Name)
+		}
 		if text := read(t, filepath.Join(root, "share/doc/gpustack-nova/third-party-licenses.txt")); c.Name != "std" && !strings.Contains(text, "\n==== "+c.Name+" "+c.Version+": ") {
 			t.Errorf("no license of %s", c.Name)
 		}
@@ -503,7 +507,7 @@ func testSBOM(t *testing.T, d dist) {
 	sum, _, _ := strings.Cut(run(t, "sha256sum", program), " ")
 	subject := bom.Metadata.Component
 	if bom.BOMFormat != "CycloneDX" || bom.SpecVersion != "1.6" || bom.Metadata.Timestamp != "2023-11-14T22:13:20Z" ||
-		subject.Name != "gpustack" || subject.Version != distDescribe || len(subject.Hashes) != 1 || subject.Hashes[0].Content != sum {
+		subject.Name != "gpustack" || subject.Version != distVersion || len(subject.Hashes) != 1 || subject.Hashes[0].Content != sum {
 		t.Errorf("%+v", bom.Metadata)
 	}
 }

@@ -113,7 +113,7 @@ func (r *release) forBinary(binary string, shared, further []file) error {
 	if info.Deps, err = withCarried(info.Deps, program, carried+arch); err != nil {
 		return err
 	}
-	texts, err := r.licenses(info)
+	texts, ids, err := r.licenses(info)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (r *release) forBinary(binary string, shared, further []file) error {
 		file{path: docs + licenses, mode: 0o644, data: texts})
 
 	name := filepath.Join(r.out, fmt.Sprintf("%s-%s-linux-%s", product, r.version, arch))
-	sbom, err := r.sbom(info, program)
+	sbom, err := r.sbom(info, program, ids)
 	if err != nil {
 		return err
 	}

@@ -103,3 +103,20 @@ func TestCollection(t *testing.T) {
 		}
 	}
 }
+
+func TestLicensesIn(t *testing.T) {
+	const bsd = "Redistribution and use in source and binary forms, with or\n  without modification, are permitted"
+	for text, want := range map[string][]string{
+		"Apache License\n   Version 2.0, January 2004":   {"Apache-2.0"},
+		"Licensed under the Apache License, Version 2.0": {"Apache-2.0"},
+		"Mozilla Public License Version 2.0\n====":       {"MPL-2.0"},
+		bsd: {"BSD-2-Clause"},
+		bsd + "\nMy name may not be used\nto endorse or promote products":                                               {"BSD-3-Clause"},
+		"MIT License\n\nPermission is hereby granted, free of charge, to any person\nobtaining a copy of this software": {"MIT"},
+		"All rights reserved.": nil,
+	} {
+		if got := licensesIn(text); !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

@@ -67,16 +67,17 @@ func used(info *debug.BuildInfo) (modules []*debug.Module) {
 }
 
 // licenses returns the licenses of the modules that are part of a binary, and Go's own: they
-// demand to be distributed with it.
-func (r *release) licenses(info *debug.BuildInfo) ([]byte, error) {
+// demand to be distributed with it. ids are their identifiers by module, those of Go at "std".
+func (r *release) licenses(info *debug.BuildInfo) (texts []byte, ids map[string][]string, err error) {
 	goroot, err := output("go", "env", "GOROOT")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var b bytes.Buffer
+	ids = map[string][]string{}
 	b.WriteString("The program gpustack contains Go's standard library and the Go modules below, under these licenses.\n")
-	if err := addLicenses(&b, "Go "+strings.TrimPrefix(info.GoVersion, "go"), goroot); err != nil {
-		return nil, err
+	if ids["std"], err = addLicenses(&b, "Go "+strings.TrimPrefix(info.GoVersion, "go"), goroot); err != nil {
+		return nil, nil, err
 	}
 	list := []string{"list", "-m", "-f", "{{.Path}}\t{{.Dir}}"}
 	for _, module := range used(info) {
@@ -84,23 +85,23 @@ func (r *release) licenses(info *debug.BuildInfo) ([]byte, error) {
 	}
 	folders, err := output("go", list...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i, line := range strings.Split(folders, "\n") {
 		path, dir, _ := strings.Cut(line, "\t")
-		if err := addLicenses(&b, path+" "+used(info)[i].Version, dir); err != nil {
-			return nil, err
+		if ids[path], err = addLicenses(&b, path+" "+used(info)[i].Version, dir); err != nil {
+			return nil, nil, err
 		}
 	}
-	return b.Bytes(), nil
+	return b.Bytes(), ids, nil
 }
 
-// addLicenses appends what a module's folder has for licenses and notices.
-func addLicenses(b *bytes.Buffer, module, dir string) error {
-	found := false
+// addLicenses appends what a module's folder has for licenses and notices, and returns the
+// identifiers of the licenses.
+func addLicenses(b *bytes.Buffer, module, dir string) (ids []string, err error) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, entry := range entries {
 		name := strings.ToUpper(entry.Name())
@@ -109,15 +110,34 @@ func addLicenses(b *bytes.Buffer, module, dir string) error {
 		}
 		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		found = true
+		ids = append(ids, licensesIn(string(text))...)
 		fmt.Fprintf(b, "\n==== %s: %s\n\n%s\n", module, entry.Name(), bytes.TrimSpace(text))
 	}
-	if !found {
-		return fmt.Errorf("%s has no license in %s", module, dir)
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("%s has no license in %s, or one of an unknown text", module, dir)
 	}
-	return nil
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// licensesIn returns the identifiers of the licenses in a text (https://spdx.org/licenses/).
+func licensesIn(text string) (ids []string) {
+	words := strings.Join(strings.Fields(text), " ")
+	has := func(sentence string) bool { return strings.Contains(words, sentence) }
+	for id, in := range map[string]bool{
+		"Apache-2.0":   has("Apache License, Version 2.0") || has("Apache License Version 2.0"),
+		"MIT":          has("Permission is hereby granted, free of charge, to any person obtaining a copy of this software"),
+		"MPL-2.0":      has("Mozilla Public License Version 2.0"),
+		"BSD-2-Clause": has("Redistribution and use in source and binary forms") && !has("used to endorse or promote"),
+		"BSD-3-Clause": has("Redistribution and use in source and binary forms") && has("used to endorse or promote"),
+	} {
+		if in {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // output returns what a program prints.
@@ -179,7 +199,7 @@ type dependency struct {
 // sbom returns the bill of materials of a binary, from the build info that Go records in it: Go's
 // standard library and the modules that are part of the binary. The hash of a module is that of
 // go.sum, in hexadecimal digits.
-func (r *release) sbom(info *debug.BuildInfo, program []byte) ([]byte, error) {
+func (r *release) sbom(info *debug.BuildInfo, program []byte, ids map[string][]string) ([]byte, error) {
 	sum := sha256.Sum256(program)
 	b := bom{
 		Schema:      "http://cyclonedx.org/schema/bom-1.6.schema.json",
@@ -189,18 +209,17 @@ func (r *release) sbom(info *debug.BuildInfo, program []byte) ([]byte, error) {
 		SerialNumber: uuid.NewSHA1(uuid.NameSpaceOID, sum[:]).URN(),
 		Version:      1,
 		Metadata: metadata{r.time, component{
-			Type: "application", Ref: "gpustack", Name: "gpustack", Version: r.source, PURL: "pkg:generic/" + product + "@" + url.PathEscape(r.source),
-			Hashes: []hash{{"SHA-256", hex.EncodeToString(sum[:])}}, Licenses: make([]license, 1),
+			Type: "application", Ref: "gpustack", Name: "gpustack", Version: r.version, PURL: "pkg:generic/" + product + "@" + url.PathEscape(r.version),
+			Hashes: []hash{{"SHA-256", hex.EncodeToString(sum[:])}}, Licenses: licensed("Apache-2.0"),
 		}},
 	}
-	b.Metadata.Component.Licenses[0].License.ID = "Apache-2.0"
-	b.add("std", strings.TrimPrefix(info.GoVersion, "go"), nil)
+	b.add("std", strings.TrimPrefix(info.GoVersion, "go"), nil, ids["std"])
 	for _, module := range used(info) {
 		h1, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(module.Sum, "h1:"))
 		if err != nil || len(h1) != sha256.Size {
 			return nil, fmt.Errorf("module %s %s has no checksum: %q", module.Path, module.Version, module.Sum)
 		}
-		b.add(module.Path, module.Version, []hash{{"SHA-256", hex.EncodeToString(h1)}})
+		b.add(module.Path, module.Version, []hash{{"SHA-256", hex.EncodeToString(h1)}}, ids[module.Path])
 	}
 	root := dependency{Ref: "gpustack"}
 	for _, c := range b.Components {
@@ -213,7 +232,17 @@ func (r *release) sbom(info *debug.BuildInfo, program []byte) ([]byte, error) {
 
 // add adds a module, with its package URL (https://github.com/package-url/purl-spec, type golang,
 // whose names are in lower case).
-func (b *bom) add(path, version string, hashes []hash) {
+func (b *bom) add(path, version string, hashes []hash, licenses []string) {
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
-	b.Components = append(b.Components, component{Type: "library", Ref: purl, Name: path, Version: version, Hashes: hashes, PURL: purl})
+	b.Components = append(b.Components, component{Type: "library", Ref: purl, Name: path, Version: version, Hashes: hashes, Licenses: licensed(licenses...), PURL: purl})
+}
+
+// licensed returns licenses as a component has them.
+func licensed(ids ...string) (all []license) {
+	for _, id := range ids {
+		var l license
+		l.License.ID = id
+		all = append(all, l)
+	}
+	return all
 }

@@ -28,6 +28,10 @@ func write(program, dir, date string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	version, err := exec.Command(program, "--version").Output()
+	if err != nil {
+		return fmt.Errorf("gpustack --version: %w", err)
+	}
 	paths := []string{""}
 	for i := 0; i < len(paths); i++ {
 		c := exec.Command(program, append([]string{"help"}, strings.Fields(paths[i])...)...)
@@ -42,7 +46,7 @@ func write(program, dir, date string) error {
 			}
 		}
 		name := strings.ReplaceAll(strings.TrimSpace("gpustack "+paths[i]), " ", "-")
-		page := fmt.Sprintf("%% %q \"8\" %q \"gpustack\" \"gpustack manual\"\n\n%s", strings.ToUpper(name), date, markdown(name, string(text)))
+		page := fmt.Sprintf("%% %q \"8\" %q %q \"gpustack manual\"\n\n%s", strings.ToUpper(name), date, bytes.TrimSpace(version), markdown(name, string(text)))
 		if err := os.WriteFile(filepath.Join(dir, name+".8"), escaped(md2man.Render([]byte(page))), 0o644); err != nil {
 			return err
 		}
