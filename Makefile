@@ -252,15 +252,15 @@ collection:
 
 # Machines of Debian SUITE: its kernel, GRUB, systemd and generators of the initramfs. The QEMU that
 # they run in is bookworm's (integration/vm, qemu.go).
-MACHINE_PACKAGES = $(CLOUD_PACKAGES) mmdebstrap qemu-utils fdisk e2fsprogs kmod zstd xz-utils lz4 busybox-static grub-common pciutils udev iproute2
+MACHINE_PACKAGES = $(CLOUD_PACKAGES) mmdebstrap qemu-utils fdisk e2fsprogs kmod zstd xz-utils lz4 busybox-static grub-common pciutils udev iproute2 ansible-core
 machines chain: export TEST_PACKAGES = $(MACHINE_PACKAGES)
 machines:
 	SUITE=$(SUITE) $(DISKS) .ci/inside go test -count=1 -timeout 3h ./integration/vm -run '^TestDebian$$'
 
 # The whole way with Debian SUITE: compute nodes of that release, with its kernel, libvirt, QEMU and
-# nova-compute, and its control plane. The tree of that release has no Ansible, whose way TestWaves is.
+# nova-compute, and its control plane, with its Ansible for the waves of TestWaves.
 chain:
-	SUITE=$(SUITE) $(DISKS) .ci/inside go test -count=1 -timeout 3h -v ./integration/chain -full -skip '^TestWaves$$'
+	SUITE=$(SUITE) $(DISKS) .ci/inside go test -count=1 -timeout 3h -v ./integration/chain -full
 
 lint: build/tools/golangci-lint
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted: $$unformatted" >&2; exit 1; }
