@@ -15,15 +15,11 @@ import (
 	"gpustack/nova/devspec"
 )
 
-var (
-	// ErrAlias says that Nova rejects an alias, and with it all aliases of the service.
-	ErrAlias = host.WithHint(errors.New("this line makes Nova reject all aliases"), "correct the line or remove it")
-	// ErrOwnAlias says that requests for an alias fail.
-	ErrOwnAlias = host.WithHint(errors.New("requests for this alias fail"), "correct the line or remove it")
-)
+// ErrAlias says that Nova rejects an alias, and with it all aliases of the service.
+var ErrAlias = host.WithHint(errors.New("this line makes Nova reject all aliases"), "correct the line or remove it")
 
-// AliasFault is a reason for which Nova rejects a value of the option alias.
-type AliasFault struct {
+// Fault is a reason for which Nova rejects a value of an option.
+type Fault struct {
 	Seen, Remedy string
 }
 
@@ -77,9 +73,9 @@ const maxAliasName = 256
 // (nova/pci/request.py, _ALIAS_SCHEMA), and the alias. The alias is nil if the value is not one
 // object with a name, or refers to other options, whose values are unknown. A name of blanks is
 // valid, although no flavor can request it.
-func AliasFaults(value string, r Release) (alias map[string]any, faults []AliasFault) {
+func AliasFaults(value string, r Release) (alias map[string]any, faults []Fault) {
 	add := func(remedy, format string, args ...any) {
-		faults = append(faults, AliasFault{fmt.Sprintf(format, args...), remedy})
+		faults = append(faults, Fault{fmt.Sprintf(format, args...), remedy})
 	}
 	all := conf.ParseObjects(value)
 	if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(value), "[") {
@@ -128,7 +124,7 @@ func options(names []string) string {
 
 // valueFaults returns the reasons for which Nova rejects values of the keys of an alias with a name
 // that the release accepts.
-func valueFaults(alias map[string]any, r Release) (faults []AliasFault) {
+func valueFaults(alias map[string]any, r Release) (faults []Fault) {
 	name, _ := alias["name"].(string)
 	keys := aliasKeys(r)
 	for _, key := range slices.Sorted(maps.Keys(alias)) {
@@ -137,10 +133,11 @@ func valueFaults(alias map[string]any, r Release) (faults []AliasFault) {
 			continue
 		}
 		seen := fmt.Sprintf("alias %s: %s is %s", strings.TrimSpace(name), key, conf.Written(alias[key]))
-		if text, isText := alias[key].(string); !isText {
-			faults = append(faults, AliasFault{seen + ", not a string", "write " + k.mustBe})
-		} else if !k.isValid(text) {
-			faults = append(faults, AliasFault{seen + ", not " + k.mustBe, "write " + k.mustBe})
+		switch text, isText := alias[key].(string); {
+		case !isText:
+			faults = append(faults, Fault{seen + ", not a string", "write " + k.mustBe})
+		case !k.isValid(text):
+			faults = append(faults, Fault{seen + ", not " + k.mustBe, "write " + k.mustBe})
 		}
 	}
 	return faults
@@ -255,13 +252,4 @@ func ConflictsOf(s Side, r Release) (conflicts []ConflictAt) {
 		}
 	}
 	return conflicts
-}
-
-// err returns the error of a conflict, with the remedy as its hint.
-func (c AliasConflict) err(text string) error {
-	err := ErrAlias
-	if c.IsOwn {
-		err = ErrOwnAlias
-	}
-	return host.WithHint(fmt.Errorf("%s: %w", text, err), c.Remedy)
 }

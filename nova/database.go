@@ -32,11 +32,7 @@ func (s Side) Databases() (Databases, error) {
 	var d Databases
 	var errs []error
 	single := func(section, key string) string {
-		found := s.Find(conf.Name{Section: section, Key: key})
-		if len(found) == 0 {
-			return ""
-		}
-		last := found[len(found)-1]
+		last, _ := s.last([]conf.Name{{Section: section, Key: key}})
 		value, err := plain(last.Value)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s:%d: [%s] %s: %w", last.File, last.Line(), section, key, err))

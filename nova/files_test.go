@@ -106,7 +106,7 @@ func TestProgramFiles(t *testing.T) {
 			nil, "/usr/share/nova/nova-dist.conf:2: the same alias exists with different values, but the file belongs to a package, which would overwrite a change"},
 		{"an alias of one program, with --drop-in", nova.All, nova.Zed, false, nova.Place{DropIn: true},
 			"-- etc/nova/nova.conf --\n" + full + "-- etc/nova/nova-compute.conf --\n[pci]\nalias = " + other + "\n",
-			nil, "/etc/nova/nova-compute.conf:2: the same alias exists in a file that only nova-compute reads: omit --drop-in to update the line"},
+			nil, "/etc/nova/nova-compute.conf:2: the same alias exists in a file that only nova-compute reads: --drop-in leaves this line as it is"},
 		{"a folder in the home of Nova's user", nova.Compute, nova.Zed, false, nova.Place{},
 			"-- etc/passwd --\nnova:x:1:1::/home/nova:/bin/sh\n-- etc/nova/nova.conf --\n" + full + "-- home/nova/nova.conf.d/a.conf --\n[pci]\nreport_in_placement = true\n",
 			nil, "/home/nova/nova.conf.d/a.conf:2: sets report_in_placement: services of Nova that are started without --config-file read it"},

@@ -79,17 +79,12 @@ func (s Side) last(names []conf.Name) (o Placed, isSet bool) {
 	return Placed{}, false
 }
 
-// FilterFault is a reason for which nova-scheduler does not start.
-type FilterFault struct {
-	Seen, Remedy string
-}
-
 // Faults returns the reasons for which nova-scheduler does not start with the filters
 // (nova/scheduler/host_manager.py, _choose_host_filters; nova/loadables.py, get_matching_classes).
 // Classes of an operator's own are taken to exist.
-func (f Filters) Faults(r Release) (faults []FilterFault) {
+func (f Filters) Faults(r Release) (faults []Fault) {
 	add := func(remedy, format string, args ...any) {
-		faults = append(faults, FilterFault{fmt.Sprintf(format, args...), remedy})
+		faults = append(faults, Fault{fmt.Sprintf(format, args...), remedy})
 	}
 	for _, path := range f.Available {
 		if why := notLoadable(path, r); why != "" {

@@ -1,6 +1,9 @@
 package nova
 
-import "errors"
+import (
+	"cmp"
+	"errors"
+)
 
 // Form is the form in which options are rendered for a deployment tool.
 type Form string
@@ -19,15 +22,7 @@ func FormFor(err error) Form {
 	if !errors.As(err, &owned) {
 		return FormINI
 	}
-	switch owned.Owner {
-	case ownerKolla:
-		return FormKolla
-	case "TripleO":
-		return FormTripleO
-	case "RHOSO":
-		return FormRHOSO
-	}
-	return FormINI
+	return cmp.Or(map[string]Form{ownerKolla: FormKolla, "TripleO": FormTripleO, "RHOSO": FormRHOSO}[owned.Owner], FormINI)
 }
 
 // Render returns what is wanted in the form, for a deployment tool to merge.

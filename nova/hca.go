@@ -219,12 +219,7 @@ func (o Options) adapter(d *pci.Device) Adapter {
 
 // hcaWarnings returns warnings about the way in which guests get an adapter.
 func (o Options) hcaWarnings(h HCA, functions []hcaFunction) (warnings []string) {
-	link := ""
-	for _, a := range o.Adapters {
-		if a.Address == functions[0].address || functions[0].pf != nil && a.Address == *functions[0].pf {
-			link = a.LinkLayer
-		}
-	}
+	link := o.adapter(&pci.Device{Address: functions[0].address, SRIOV: pci.SRIOV{PF: functions[0].pf}}).LinkLayer
 	switch {
 	case h.Alias == "" && link != LinkEthernet:
 		subject := "on InfiniBand,"

@@ -60,31 +60,21 @@ func (r Release) ignoredNames() (names []conf.Name) {
 func (p *planner) removeIgnored() error {
 	for _, s := range p.sources {
 		for _, name := range p.options.Release.ignoredNames() {
-			if err := p.removeLines(s, name); err != nil {
+			found := s.before.Find(name)
+			for _, o := range found {
+				if p.isFixed(s) {
+					p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: %s is not an option of %s: Nova silently ignores it", s.name, o.Line(), name, p.options.Release))
+				} else {
+					p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s = %s", s.name, o.Line(), name, onOneLine(o.Value)))
+				}
+			}
+			if len(found) == 0 || p.isFixed(s) {
+				continue
+			}
+			if err := p.set(s, conf.Setting{Names: []conf.Name{name}}); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
-}
-
-// removeLines removes the lines of one option that the release does not read from a source.
-func (p *planner) removeLines(s *source, name conf.Name) error {
-	found := s.before.Find(name)
-	for _, o := range found {
-		if p.isFixed(s) {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: %s is not an option of %s: Nova silently ignores it", s.name, o.Line(), name, p.options.Release))
-		} else {
-			p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s = %s", s.name, o.Line(), name, onOneLine(o.Value)))
-		}
-	}
-	if len(found) == 0 || p.isFixed(s) {
-		return nil
-	}
-	file, err := s.file.Set(conf.Setting{Names: []conf.Name{name}})
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
-	}
-	s.file = file
 	return nil
 }

@@ -70,7 +70,7 @@ func (k kolla) files() (files []kollaFile, err error) {
 		return nil, err
 	}
 	aliases, specs := []conf.Setting{compute.all(r.AliasNames()[0])}, []conf.Setting{compute.all(r.SpecNames()[0])}
-	file := k.place(specs[0].Values)
+	file := k.place(compute)
 	if k.Placement {
 		specs = append(specs, single(ReportInPlacement, "true"))
 	}
@@ -113,10 +113,12 @@ func (s Side) all(name conf.Name) conf.Setting {
 
 // place returns the file for all device specs: that of one host for specs by address, which
 // the generated file may have too, or with tags, else that of all compute hosts.
-func (k kolla) place(specs []string) string {
+func (k kolla) place(planned Side) string {
 	isOfHost := slices.ContainsFunc(k.want.Specs, func(s Spec) bool {
 		return s != Spec{VendorID: s.VendorID, ProductID: s.ProductID} && len(k.Hosts) <= 1
-	}) || slices.ContainsFunc(specs, isByAddress)
+	}) || slices.ContainsFunc(devspec.Lines(planned.Files, k.Release.SpecNames()), func(l devspec.Line) bool {
+		return slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return !s.Everywhere() })
+	})
 	switch {
 	case !isOfHost:
 		return kollaCompute
@@ -124,14 +126,6 @@ func (k kolla) place(specs []string) string {
 		return kollaHostCompute
 	}
 	return kollaHostAll
-}
-
-// isByAddress reports whether a value of device_spec names functions of one host.
-func isByAddress(value string) bool {
-	return slices.ContainsFunc(conf.ParseObjects(value), func(object map[string]any) bool {
-		spec, _ := devspec.Parse(object)
-		return !spec.Everywhere()
-	})
 }
 
 // generatedFor returns the files that kolla-ansible has generated for a program of the hosts that

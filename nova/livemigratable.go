@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"gpustack/nova/devspec"
 )
 
 // setLiveMigratable sets live_migratable of an alias's device_spec, if nova-compute starts with it.
@@ -61,21 +59,16 @@ func (p *planner) keepLiveMigratable(all []*value, w Spec) (Spec, error) {
 	if w.unwritten == "" {
 		return w, nil
 	}
-	planned, err := parsed(w)
-	if err != nil {
-		return w, err
-	}
-	wanted, err := devspec.Bool(w.unwritten)
-	if err != nil {
-		return w, err
-	}
+	with := w
+	with.LiveMigratable = w.unwritten
+	planned, err := parsed(with)
 	hardware := p.options.hardware()
-	for _, s := range specsOf(all) {
+	if slices.ContainsFunc(specsOf(all), func(s at) bool {
 		have := s.spec()
-		on, err := devspec.Bool(have.Object["live_migratable"])
-		if err == nil && on == wanted && HasLiveMigratable(have, p.options.Release) && hardware.Contains(have, planned) && hardware.Contains(planned, have) {
-			w.LiveMigratable = w.unwritten
-		}
+		return HasLiveMigratable(have, p.options.Release) && !slices.Contains(planned.Lost(have), "live_migratable") &&
+			hardware.Contains(have, planned) && hardware.Contains(planned, have)
+	}) {
+		return with, err
 	}
-	return w, nil
+	return w, err
 }

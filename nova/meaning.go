@@ -57,16 +57,21 @@ func meaningOf(alias map[string]any) map[string]any {
 // TypesOfProduct returns the device types that devices of an alias's product have: those of the
 // hosts, else that of the table of products; none if neither knows it.
 func TypesOfProduct(alias map[string]any, hosts []Host) (types []string) {
-	for _, h := range hosts {
-		for i := range h.Devices {
-			if d := &h.Devices[i]; d.DeviceType != nil && IsProduct(alias, d) {
-				types = append(types, string(*d.DeviceType))
-			}
-		}
-	}
 	n, _ := newNamed(alias, "")
-	if kind := pci.TypeOfProduct(n.VendorID, n.ProductID); len(types) == 0 && n.HasIDs && kind != "" {
+	if !n.HasIDs {
+		return nil
+	}
+	types = typesOn(hosts, n.Alias)
+	if kind := pci.TypeOfProduct(n.VendorID, n.ProductID); len(types) == 0 && kind != "" {
 		types = append(types, string(kind))
+	}
+	return types
+}
+
+// typesOn returns the device types that an alias's product has on hosts, sorted.
+func typesOn(hosts []Host, a Alias) (types []string) {
+	for _, h := range hosts {
+		types = append(types, h.typesFor(a.VendorID, a.ProductID)...)
 	}
 	slices.Sort(types)
 	return slices.Compact(types)

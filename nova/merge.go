@@ -27,12 +27,6 @@ func (i *item) equals(object map[string]any) bool {
 	return reflect.DeepEqual(have, i.object)
 }
 
-// named reports whether an object has the name of the alias.
-func (i *item) named(object map[string]any) bool {
-	name, _ := object["name"].(string)
-	return strings.TrimSpace(name) == i.object["name"]
-}
-
 // aliases sets the wanted aliases. The values in all files and under all names count. Existing ones
 // stay; those with the name of a wanted alias are updated. A wanted alias in a file that not all of
 // the programs that need it read is moved to one that they do.
@@ -93,7 +87,11 @@ func (p *planner) aliases(wanted []Alias) error {
 // isCommon says that all programs that need aliases read the file.
 func (p *planner) alias(s *source, o conf.Option, items []*item, isCommon bool) (planned []string, err error) {
 	have := conf.ParseObjects(o.Value)
-	named := slices.DeleteFunc(slices.Clone(items), func(it *item) bool { return len(have) != 1 || !it.named(have[0]) })
+	var of Named
+	if len(have) == 1 {
+		of, _ = newNamed(have[0], "")
+	}
+	named := slices.DeleteFunc(slices.Clone(items), func(it *item) bool { return it.object["name"] != of.Name })
 	free := slices.DeleteFunc(slices.Clone(named), func(it *item) bool { return it.isThere })
 	switch {
 	case isCommon && slices.ContainsFunc(items, func(it *item) bool { return slices.ContainsFunc(have, it.equals) }):
@@ -113,14 +111,12 @@ func (p *planner) alias(s *source, o conf.Option, items []*item, isCommon bool) 
 		return []string{it.text}, nil
 	}
 	line := fmt.Sprintf("%s:%d: %s", s.name, o.Line(), onOneLine(o.Value))
-	switch removes := p.removes(have); {
-	case !removes:
+	switch {
+	case of.Name == "" || !slices.Contains(p.options.Remove, of.Name):
 		p.plan.Kept = append(p.plan.Kept, line)
 		return []string{onOneLine(o.Value)}, nil
-	case isPackaged(s.name):
-		return nil, p.fixed(s, o.Line(), "--remove-alias", "would remove the line")
 	case p.isFixed(s):
-		return nil, fmt.Errorf("%s:%d: %w", s.name, o.Line(), ErrRemoveDropIn)
+		return nil, p.fixed(s, o.Line(), "--remove-alias", "would remove the line")
 	}
 	p.plan.Removed = append(p.plan.Removed, line)
 	return nil, nil

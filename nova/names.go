@@ -271,9 +271,6 @@ func AliasName(d *pci.Device) string {
 	return name
 }
 
-// naming chooses names and device types of aliases by those that the options have.
-type naming struct{ Options }
-
 // named are the aliases of inventories.
 type named struct {
 	used     []Alias // with a name in use
@@ -285,7 +282,7 @@ type named struct {
 // --alias, else those of the cloud, else those of this machine. Without any, the name is derived.
 //
 // Errors: [UnnamedError].
-func (n *named) add(o naming, p Alias) error {
+func (n *named) add(o Options, p Alias) error {
 	if slices.ContainsFunc(o.Aliases, func(a Alias) bool {
 		return a.VendorID == p.VendorID && a.ProductID == p.ProductID && (a.DeviceType == "" || a.DeviceType == p.DeviceType)
 	}) {
@@ -323,7 +320,7 @@ func (n *named) add(o naming, p Alias) error {
 // otherNames returns a warning for each alias of this machine that has a product's devices under a
 // name that the cloud does not have, where the cloud has another: it stays, as flavors may request
 // it.
-func (o naming) otherNames(p Alias) (warnings []string) {
+func (o Options) otherNames(p Alias) (warnings []string) {
 	for _, n := range o.inUse() {
 		if len(o.Cloud) > 0 && n.selects(p.VendorID, p.ProductID) && !slices.ContainsFunc(o.Cloud, func(c Named) bool { return c.Name == n.Name }) {
 			warnings = append(warnings, fmt.Sprintf("%s: alias %s is for the same devices and is kept, but the files of --names do not have it: --remove-alias %s removes it",
@@ -334,12 +331,12 @@ func (o naming) otherNames(p Alias) (warnings []string) {
 }
 
 // inUse returns the aliases of this machine that are not removed.
-func (o naming) inUse() []Named {
+func (o Options) inUse() []Named {
 	return slices.DeleteFunc(slices.Clone(o.InUse), func(n Named) bool { return slices.Contains(o.Remove, n.Name) })
 }
 
 // typed returns the aliases of --alias, each with its device type where that is known.
-func (o naming) typed() []Alias {
+func (o Options) typed() []Alias {
 	aliases := slices.Clone(o.Aliases)
 	for i, a := range aliases {
 		if a.DeviceType == "" {
@@ -351,12 +348,10 @@ func (o naming) typed() []Alias {
 
 // typeFor returns the device type for an alias that is given without one: that of its devices,
 // unless the same alias is in use without a type and means the same.
-func (o naming) typeFor(a Alias) string {
+func (o Options) typeFor(a Alias) string {
 	kind := o.knownType(a)
-	for _, used := range append(slices.Clone(o.Cloud), o.inUse()...) {
-		if used.Name == a.Name && used.selects(a.VendorID, a.ProductID) && used.DeviceType == "" && kind != string(pci.TypePF) {
-			return ""
-		}
+	if kind != string(pci.TypePF) && slices.Contains(o.typesInUse(a), "") {
+		return ""
 	}
 	return kind
 }
@@ -364,15 +359,10 @@ func (o naming) typeFor(a Alias) string {
 // knownType returns the device type of an alias's product: that of the inventories, else of this
 // machine, else of the table of products, else the one with which the alias is in use; "" if none
 // tells it.
-func (o naming) knownType(a Alias) string {
+func (o Options) knownType(a Alias) string {
 	// Physical and virtual functions of a GPU may share one id: those for guests count.
 	for _, hosts := range [][]Host{o.Hosts, {{Devices: o.Devices, Given: o.Given, Containers: o.Containers}}} {
-		var types []string
-		for _, h := range hosts {
-			types = append(types, h.typesFor(a.VendorID, a.ProductID)...)
-		}
-		slices.Sort(types)
-		switch types = slices.Compact(types); len(types) {
+		switch types := typesOn(hosts, a); len(types) {
 		case 0:
 		case 1:
 			return types[0]
@@ -383,27 +373,25 @@ func (o naming) knownType(a Alias) string {
 	if kind := pci.TypeOfProduct(a.VendorID, a.ProductID); kind != "" {
 		return string(kind)
 	}
-	return o.typeInUse(a)
+	if types := slices.DeleteFunc(o.typesInUse(a), func(kind string) bool { return kind == "" }); len(types) == 1 {
+		return types[0]
+	}
+	return ""
 }
 
-// typeInUse returns the device type with which an alias is in use for its product, "" if there is
-// none, or more than one.
-func (o naming) typeInUse(a Alias) string {
-	var types []string
+// typesInUse returns the device types with which an alias is in use for its product, "" for none.
+func (o Options) typesInUse(a Alias) (types []string) {
 	for _, used := range append(slices.Clone(o.Cloud), o.inUse()...) {
-		if used.Name == a.Name && used.selects(a.VendorID, a.ProductID) && used.DeviceType != "" {
+		if used.Name == a.Name && used.selects(a.VendorID, a.ProductID) {
 			types = append(types, used.DeviceType)
 		}
 	}
 	slices.Sort(types)
-	if types = slices.Compact(types); len(types) != 1 {
-		return ""
-	}
-	return types[0]
+	return slices.Compact(types)
 }
 
 // warnUntyped returns a warning for each alias of --alias whose device type nothing tells.
-func (o naming) warnUntyped() (warnings []string) {
+func (o Options) warnUntyped() (warnings []string) {
 	for _, a := range o.Aliases {
 		if a.DeviceType == "" && o.knownType(a) == "" {
 			warnings = append(warnings, fmt.Sprintf("alias %[1]s: the device_type of %[2]s:%[3]s is unknown, and without it Nova assigns no device of type-PF: "+
@@ -415,7 +403,7 @@ func (o naming) warnUntyped() (warnings []string) {
 }
 
 // check compares planned aliases with those in use, letter by letter.
-func (o naming) check(aliases []Alias) (warnings []string, errs []error) {
+func (o Options) checkNames(aliases []Alias) (warnings []string, errs []error) {
 	for i, a := range aliases {
 		for _, other := range aliases[:i] {
 			if a.Name != other.Name && strings.EqualFold(a.Name, other.Name) {
@@ -452,7 +440,7 @@ func (o naming) check(aliases []Alias) (warnings []string, errs []error) {
 
 // warnDerived returns the warning about names that a compute node alone has chosen. On a controller
 // the names are the cloud's from then on.
-func (o naming) warnDerived(derived []Alias) []string {
+func (o Options) warnDerived(derived []Alias) []string {
 	if len(derived) == 0 || o.Role != Compute {
 		return nil
 	}

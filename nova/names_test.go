@@ -275,7 +275,7 @@ func TestRemoveAlias(t *testing.T) {
 			}},
 		"an alias that is not there": {kept, "error: --remove-alias: no file of this host defines alias K4200", "", nil},
 		"if it is there":             {kept, kept, "", func(o *nova.Options, _ *nova.Place) { o.IfPresent = true }},
-		"into a file of its own": {k4200 + spec, "error: /etc/nova/nova.conf:2: --drop-in leaves this line, which is to be removed, as it is", "",
+		"into a file of its own": {k4200 + spec, "error: /etc/nova/nova.conf:2: --remove-alias would remove the line: --drop-in leaves this line as it is", "",
 			func(_ *nova.Options, p *nova.Place) { p.DropIn = true }},
 		"its product gets a new name": {k4200 + spec, "error: alias K4200 for 10de:11b4: --remove-alias removes the alias that is planned", "",
 			func(o *nova.Options, _ *nova.Place) { o.Hosts = []nova.Host{{Name: "gpu1", Devices: o.Devices}} }},

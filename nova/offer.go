@@ -16,32 +16,21 @@ type Offered struct {
 	Files     []string           // the name of each nova-compute's files, see [Side.Name]; none: the machine runs no nova-compute
 	Functions []devspec.Reported // with the first device_spec that matches each
 	aliases   []Named
-	sides     [][]string      // the names of all files of each nova-compute
-	tools     map[string]tool // by the file that each generates
+	sides     []Side // of each nova-compute
 }
-
-// tool is a deployment tool that generates a file, and where it reads the file's options.
-type tool struct{ owner, where string }
 
 // NewOffered returns what the sides that run nova-compute offer of devices.
 func NewOffered(r Release, sides []Side, devices []pci.Device) Offered {
-	o := Offered{tools: map[string]tool{}}
+	var o Offered
 	for _, s := range sides {
 		if !s.Role.Computes() {
 			continue
 		}
 		o.Files = append(o.Files, s.Name())
-		var read []string
-		for _, f := range s.Compute().Files {
-			read = append(read, f.Name)
-			if owner, where := conf.Owner(f.Name, f.File.Bytes()); owner != "" {
-				o.tools[f.Name] = tool{owner, where}
-			}
-		}
-		names, _ := s.Compute().named(r) // malformed ones are reported where aliases are checked
-		o.aliases = append(o.aliases, names...)
-		o.sides = append(o.sides, read)
-		lines := devspec.Lines(s.Compute().Files, r.SpecNames())
+		s = s.Compute()
+		names, _ := s.named(r) // malformed ones are reported where aliases are checked
+		o.aliases, o.sides = append(o.aliases, names...), append(o.sides, s)
+		lines := devspec.Lines(s.Files, r.SpecNames())
 		h := devspec.NewHardware(devices, s.Interfaces)
 		for i := range devices {
 			if found, ok := h.First(lines, &devices[i]); ok {
@@ -135,18 +124,26 @@ func ByLine(functions []devspec.Reported) (lines [][]devspec.Reported) {
 func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) host.Text {
 	file, spec := functions[0].Line.File, functions[0].Spec
 	configure := host.NewCommand("nova configure").Flag("role", string(Compute))
-	if in := o.tools[file]; in.owner != "" {
-		return host.Textf("remove the device_spec where %s generates the file: %s", in.owner, in.where)
+	isRefused := false // by nova configure: a tool generates a file of that nova-compute
+	for _, s := range o.sides {
+		isOf := slices.ContainsFunc(s.Files, func(f conf.Source) bool { return f.Name == file })
+		for _, f := range s.Files {
+			owner, where := conf.Owner(f.Name, f.File.Bytes())
+			if owner != "" && f.Name == file {
+				return host.Textf("remove the device_spec where %s generates the file: %s", owner, where)
+			}
+			isRefused = isRefused || isOf && owner != ""
+		}
 	}
 	isOfProduct := !spec.Faulty && spec.Vendor != devspec.Anything && spec.Product != devspec.Anything
 	remain := slices.ContainsFunc(o.Of(recorded), func(f devspec.Reported) bool {
 		isSame := f.Spec.Vendor == spec.Vendor && f.Spec.Product == spec.Product
-		return (isSame || f.Line.Where() == functions[0].Line.Where()) && !slices.Contains(addressesOf(functions), f.Device.Address)
+		return (isSame || f.Line.Where() == functions[0].Line.Where()) && !slices.ContainsFunc(functions, func(w devspec.Reported) bool { return w.Device.Address == f.Device.Address })
 	})
 	switch {
 	case !isOfProduct, remain && !isOwn(spec):
 		return "remove the functions from the device_spec"
-	case o.isRefused(file):
+	case isRefused:
 		return "remove the device_spec"
 	case remain:
 		return host.Textf("run %s, which writes device specs by address", configure)
@@ -161,19 +158,4 @@ func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) 
 		return "remove the device_spec"
 	}
 	return host.Textf("run %s", remove)
-}
-
-// isRefused reports whether nova configure refuses the files of the nova-compute that reads a file:
-// a tool generates one of them.
-func (o Offered) isRefused(file string) bool {
-	return slices.ContainsFunc(o.sides, func(names []string) bool {
-		return slices.Contains(names, file) && slices.ContainsFunc(names, func(n string) bool { return o.tools[n].owner != "" })
-	})
-}
-
-func addressesOf(functions []devspec.Reported) (addresses []pci.Address) {
-	for _, f := range functions {
-		addresses = append(addresses, f.Device.Address)
-	}
-	return addresses
 }

@@ -32,7 +32,6 @@ var (
 type value struct {
 	source   *source
 	line     devspec.Line
-	text     string
 	ours     bool
 	dropped  map[int]bool // specs of the line that the plan leaves out
 	replaced map[int]bool // specs that gpustack wrote and that the planned ones replace
@@ -50,13 +49,6 @@ func (a at) spec() devspec.Spec {
 	return a.line.Specs[a.item]
 }
 
-func (v *value) where() string {
-	if v.line.Option.Key == "" {
-		return v.source.name
-	}
-	return v.line.Where()
-}
-
 func (s *source) group() string {
 	return FileGroup(s.name)
 }
@@ -67,8 +59,7 @@ func (p *planner) values(sources []*source) []*value {
 	var all []*value
 	for _, s := range sources {
 		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.before}}, p.options.Release.SpecNames()) {
-			// A value that moves to another place is written on one line.
-			all = append(all, &value{source: s, line: line, text: onOneLine(line.Option.Value), dropped: map[int]bool{}, replaced: map[int]bool{}})
+			all = append(all, &value{source: s, line: line, dropped: map[int]bool{}, replaced: map[int]bool{}})
 		}
 	}
 	return all
@@ -84,7 +75,7 @@ func sameButBreaks(have, want string) bool { return onOneLine(have) == want }
 
 // specs sets device_spec. Existing values keep their order. gpustack's own values are updated, or
 // inserted before the first value that would shadow them. Older names of the option are replaced:
-// Nova reads their values before those of the current name.
+// Nova reads their values before those of the current name. Errors are of all planned specs at once.
 func (p *planner) specs(wanted []Spec) error {
 	all := p.values(p.of(programCompute))
 	var planned []wantedSpec
@@ -103,30 +94,9 @@ func (p *planner) specs(wanted []Spec) error {
 		return err
 	}
 	p.replace(all, planned)
-	last, err := p.placeAll(all, planned)
-	if err != nil {
-		return err
-	}
-	for _, s := range p.of(programCompute) {
-		values, err := p.valuesOf(s, all)
-		if err != nil {
-			return err
-		}
-		if s == p.target() {
-			values = append(values, last...)
-		}
-		if err := p.writeSpecs(s, values); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// placeAll finds the places of all planned specs, and returns the texts of those that are after all
-// others. Errors are of all of them at once.
-func (p *planner) placeAll(all []*value, planned []wantedSpec) (last []string, err error) {
 	hardware := p.options.hardware()
 	var errs []error
+	var last []string // after all others
 	for _, want := range planned {
 		end, err := p.place(hardware, all, want)
 		errs = append(errs, err)
@@ -140,38 +110,44 @@ func (p *planner) placeAll(all []*value, planned []wantedSpec) (last []string, e
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return err
 	}
-	return last, p.keepsDevices(all, planned)
+	if err := p.keepsDevices(all, planned); err != nil {
+		return err
+	}
+	return p.writeSpecs(all, last)
 }
 
-// valuesOf returns the values of device_spec of a source as they are planned, and notes those that
-// are not gpustack's.
-func (p *planner) valuesOf(s *source, all []*value) (values []string, err error) {
-	for _, v := range all {
-		if v.source != s {
+// writeSpecs sets device_spec in the sources as it is planned, and notes the values that are not
+// gpustack's. last are the values after all others.
+func (p *planner) writeSpecs(all []*value, last []string) error {
+	for _, s := range p.of(programCompute) {
+		var values []string
+		for _, v := range all {
+			if v.source != s {
+				continue
+			}
+			kept, err := v.kept()
+			if err != nil {
+				return fmt.Errorf("%s: %w", v.line.Where(), err)
+			}
+			values = append(append(values, v.before...), kept...)
+			if !v.ours && len(kept) > 0 {
+				p.plan.Kept = append(p.plan.Kept, v.line.Where()+": "+onOneLine(v.line.Option.Value))
+			}
+		}
+		if s == p.target() {
+			values = append(values, last...)
+		}
+		if p.isFixed(s) {
 			continue
 		}
-		kept, err := v.kept()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", v.where(), err)
-		}
-		values = append(append(values, v.before...), kept...)
-		if !v.ours && len(kept) > 0 {
-			p.plan.Kept = append(p.plan.Kept, v.where()+": "+onOneLine(v.line.Option.Value))
+		setting := conf.Setting{Names: p.options.Release.SpecNames(), Values: values, Multi: true, Same: sameButBreaks}
+		if err := p.set(s, setting, programCompute); err != nil {
+			return err
 		}
 	}
-	return values, nil
-}
-
-// writeSpecs sets device_spec in a source, unless the source stays as it is.
-func (p *planner) writeSpecs(s *source, values []string) error {
-	if p.isFixed(s) {
-		return nil
-	}
-	return p.set(s, conf.Setting{
-		Names: p.options.Release.SpecNames(), Values: values, Multi: true, Same: sameButBreaks,
-	}, programCompute)
+	return nil
 }
 
 // specsOf returns the specs of the values that are still in the plan.
@@ -254,7 +230,7 @@ func (p *planner) replace(all []*value, planned []wantedSpec) {
 // warnOfChange adds a warning for each tag whose value changes.
 func (p *planner) warnOfChange(s at, planned devspec.Spec) {
 	for _, tag := range s.spec().Lost(planned) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.where(), tag, conf.Written(s.spec().Object[tag]),
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.line.Where(), tag, conf.Written(s.spec().Object[tag]),
 			conf.Written(planned.Object[tag])))
 	}
 }
@@ -265,42 +241,43 @@ func (p *planner) warnOfChange(s at, planned devspec.Spec) {
 func (p *planner) keepsDevices(all []*value, planned []wantedSpec) error {
 	var errs []error
 	for _, h := range p.options.served() {
-		var seen []pci.Address
+		hardware := devspec.NewHardware(h.Devices, p.options.Interfaces)
+		var kept []pci.Address
 		for _, w := range planned {
-			for _, address := range h.Divide(w.vendor, w.product).kept() {
-				if s := p.offering(h, all, address); s != nil && !slices.Contains(seen, address) {
-					errs = append(errs, fmt.Errorf("%s%s: %s offers %s to guests, but %w", h.prefix(), s.where(), conf.Written(s.spec().Object), address, ErrKept))
-				}
-				seen = append(seen, address)
+			kept = append(kept, h.Divide(w.vendor, w.product).kept()...)
+		}
+		slices.SortFunc(kept, pci.Address.Compare)
+		kept = slices.Compact(kept)
+		for _, s := range specsOf(all) {
+			wrong := h.WronglyOffered(hardware, s.spec())
+			where := s.line.Where()
+			if !h.isHere {
+				where = h.Call() + ": " + where
 			}
+			kept = slices.DeleteFunc(kept, func(a pci.Address) bool {
+				i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == a })
+				isOffered := slices.Contains(wrong, a) || slices.Contains(h.Containers, a) && hardware.Matches(s.spec(), &h.Devices[i])
+				if isOffered {
+					errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", where, conf.Written(s.spec().Object), a, ErrKept))
+				}
+				return isOffered
+			})
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// offering returns the first spec of the plan that offers a function to guests although containers
-// of its host have it or it should remain with the host, or nil.
-func (p *planner) offering(h Host, all []*value, address pci.Address) *at {
-	hardware := devspec.NewHardware(h.Devices, p.options.Interfaces)
-	i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == address })
-	return firstOf(specsOf(all), func(s at) bool {
-		if slices.Contains(h.Containers, address) {
-			return hardware.Matches(s.spec(), &h.Devices[i])
-		}
-		return slices.Contains(h.WronglyOffered(hardware, s.spec()), address)
-	})
-}
-
 // kept returns the value as it is planned, without the specs that are dropped.
 func (v *value) kept() ([]string, error) {
+	text := onOneLine(v.line.Option.Value) // where it moves to another place
 	switch left := len(v.line.Specs) - len(v.dropped); {
 	case len(v.dropped) == 0:
-		return []string{v.text}, nil
+		return []string{text}, nil
 	case left == 0:
 		return nil, nil
 	}
 	var list []json.RawMessage
-	if err := json.Unmarshal([]byte(v.text), &list); err != nil {
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		return nil, err
 	}
 	var kept []string

@@ -41,7 +41,7 @@ func (p *planner) place(h devspec.Hardware, all []*value, want wantedSpec) (end 
 		exact.ours = true
 		return "", nil
 	case exact != nil && n.precedes(*exact, first) && p.isFixed(exact.source):
-		return "", fmt.Errorf("%s: the same device_spec exists with different tags: omit --drop-in to update the line", exact.where())
+		return "", p.fixed(exact.source, exact.line.Option.Line(), "the same device_spec", "exists with different tags")
 	case exact != nil && n.precedes(*exact, first):
 		first = exact
 	case exact == nil && len(n.replaced) > 0 && n.precedes(n.replaced[0], first):
@@ -80,7 +80,7 @@ func (p *planner) neighborsOf(h devspec.Hardware, specs []at, want wantedSpec) (
 			n.needs = append(n.needs, s)
 		case uncertain:
 			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, "+
-				"the first of the two gives it its tags", s.where(), s.spec().Object["devname"], want.text))
+				"the first of the two gives it its tags", s.line.Where(), s.spec().Object["devname"], want.text))
 		case conflicting:
 			if err := conflict(s, want); isCovered {
 				n.moved = append(n.moved, err)
@@ -104,7 +104,7 @@ func (n neighbors) covers(s at) bool {
 // inOneGroup returns ErrSpecOrder if the planned spec must precede specs of both groups of files.
 func (n neighbors) inOneGroup(want wantedSpec) error {
 	if i := slices.IndexFunc(n.needs, func(s at) bool { return s.source.group() != n.needs[0].source.group() }); i > 0 {
-		return fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].where(), n.needs[i].where(), want.text, ErrSpecOrder)
+		return fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].line.Where(), n.needs[i].line.Where(), want.text, ErrSpecOrder)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (p *planner) insert(n neighbors, want wantedSpec, first, exact *at) (end st
 	isFixed := func(s *at) bool { return s != nil && p.isFixed(s.source) }
 	switch {
 	case len(n.needs) > 0 && (isFixed(first) || isFixed(exact)):
-		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.where(), want.text, ErrSpecOrder)
+		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.line.Where(), want.text, ErrSpecOrder)
 	case isFixed(first) && exact != nil:
 		return "", nil // the tags are the same either way
 	case isFixed(first):
@@ -244,5 +244,5 @@ func conflict(s at, want wantedSpec) error {
 	default:
 		why = "devices that it matches would not get " + strings.Join(want.Lost(s.spec()), ", ")
 	}
-	return fmt.Errorf("%s: %s %w %s: %s", s.where(), conf.Written(s.spec().Object), ErrSpecConflict, want.text, why)
+	return fmt.Errorf("%s: %s %w %s: %s", s.line.Where(), conf.Written(s.spec().Object), ErrSpecConflict, want.text, why)
 }

@@ -32,10 +32,8 @@ var (
 		"move its options to /etc/nova/nova.conf and remove the file")
 	// ErrPackaged says that an option would have to change in a file that belongs to a package.
 	ErrPackaged = host.WithHint(errors.New("belongs to a package, which would overwrite a change"), "remove the option from the package's file")
-	// ErrDropIn says that an option in a file of its own might have no effect: which of two files
-	// takes precedence depends on how the service is started.
-	ErrDropIn = host.WithHint(errors.New("sets the same option; which value takes effect depends on how Nova is started"),
-		"omit --drop-in to change that line in place")
+	// ErrDropIn says that a line would have to change that is not in gpustack's own file.
+	ErrDropIn = host.WithHint(errors.New("--drop-in leaves this line as it is"), "omit --drop-in to change that line in place")
 )
 
 // OwnedError is the error of a file that a deployment tool generates.
@@ -104,18 +102,6 @@ func (p Plan) OnDisk(file string, line int) string {
 		}
 	}
 	return file
-}
-
-// Wants reports whether an alias of the planned files selects devices of a product.
-func (p Plan) Wants(vendor, product string) bool {
-	return slices.ContainsFunc(p.Side.aliases(), func(alias map[string]any) bool {
-		for key, id := range map[string]string{"vendor_id": vendor, "product_id": product} {
-			if want, _ := alias[key].(string); want != "" && !strings.EqualFold(want, id) {
-				return false
-			}
-		}
-		return true
-	})
 }
 
 // Service is a service to restart, and what the restart interrupts.
@@ -199,8 +185,8 @@ func (p *planner) placement() (errs []error) {
 	if o.Role.Computes() {
 		before := p.side().Files
 		errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, programCompute))
-		if warning := reshapeWarning(o, p.side().Compute().Files); warning != "" && !slices.Equal(before, p.side().Files) {
-			p.plan.Warnings = append(p.plan.Warnings, warning)
+		if !slices.Equal(before, p.side().Files) {
+			p.plan.Warnings = append(p.plan.Warnings, ReshapeWarnings(o, p.side().Compute().Files)...)
 		}
 	}
 	if o.Role.Controls() && o.Release >= Antelope {
@@ -343,13 +329,7 @@ func (p *planner) fixed(s *source, line int, what, why string) error {
 	if isPackaged(s.name) {
 		return fmt.Errorf("%s:%d: %s %s, but the file %w", s.name, line, what, why, ErrPackaged)
 	}
-	return fmt.Errorf("%s:%d: %s %s: omit --drop-in to update the line", s.name, line, what, why)
-}
-
-func (p *planner) services(names ...string) {
-	for _, n := range names {
-		p.changed[n] = true
-	}
+	return fmt.Errorf("%s:%d: %s %s: %w", s.name, line, what, why, ErrDropIn)
 }
 
 // set sets an option in a source, and notes the programs to restart if that changes the source.
@@ -359,7 +339,9 @@ func (p *planner) set(s *source, setting conf.Setting, programs ...string) error
 		return fmt.Errorf("%s: %w", s.name, err)
 	}
 	if file != s.file {
-		p.services(programs...)
+		for _, n := range programs {
+			p.changed[n] = true
+		}
 	}
 	s.file = file
 	return nil
@@ -392,7 +374,7 @@ func (p *planner) each(names []conf.Name, want func(have string, set bool) strin
 			found = found || p.serves(s, programs)
 			value := want(have.Value, true)
 			if p.isFixed(s) && (n != names[0] || !same(have.Value, value)) {
-				return fmt.Errorf("%s:%d: %w: %s", s.name, have.Line(), ErrDropIn, have.Key)
+				return p.fixed(s, have.Line(), have.Key, "is set, and which of two values takes effect depends on how Nova is started")
 			}
 			if err := set(s, value); err != nil {
 				return err
@@ -465,7 +447,7 @@ func Render(o Options, w Want) (string, error) {
 		errs = append(errs, p.placement()...)
 	}
 	for _, c := range ConflictsOf(p.side(), o.Release) {
-		errs = append(errs, c.err(c.Seen))
+		errs = append(errs, host.WithHint(errors.New(c.Seen), c.Remedy))
 	}
 	return string(p.target().file.Bytes()), errors.Join(errs...)
 }

@@ -1,28 +1,14 @@
 package nova
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"gpustack/host"
-	"gpustack/host/pci"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
-
-// ErrRemoveDropIn says that a line to remove is not in gpustack's own file.
-var ErrRemoveDropIn = host.WithHint(errors.New("--drop-in leaves this line, which is to be removed, as it is"), "omit --drop-in to remove the line")
-
-// removes reports whether a value of alias defines a removed alias.
-func (p *planner) removes(have []map[string]any) bool {
-	if len(have) != 1 {
-		return false
-	}
-	n, ok := newNamed(have[0], "")
-	return ok && slices.Contains(p.options.Remove, n.Name)
-}
 
 // removeSpecs drops the specs that only removed aliases use: those with exactly the ids of such an
 // alias, whatever their address and tags. A spec that matches other devices too is not one alias's,
@@ -36,7 +22,7 @@ func (p *planner) removeSpecs(all []*value) error {
 		if slices.Contains(p.options.Remove, removed.Name) && !removed.HasIDs {
 			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: alias %s has no ids: the device specs that it uses stay", removed.Where, removed.Name))
 		}
-		if !slices.Contains(p.options.Remove, removed.Name) || !removed.HasIDs || slices.Contains(seen, ids) || p.usesProduct(removed.VendorID, removed.ProductID) {
+		if !slices.Contains(p.options.Remove, removed.Name) || !removed.HasIDs || slices.Contains(seen, ids) || p.side().Wants(vendor, product) {
 			continue
 		}
 		seen = append(seen, ids)
@@ -45,19 +31,22 @@ func (p *planner) removeSpecs(all []*value) error {
 			if s.spec().Faulty || s.spec().Vendor != vendor || s.spec().Product != product {
 				continue
 			}
-			switch {
-			case isPackaged(s.source.name):
+			if p.isFixed(s.source) {
 				return p.fixed(s.source, s.line.Option.Line(), "--remove-alias", "would remove the line")
-			case p.isFixed(s.source):
-				return fmt.Errorf("%s: %w", s.where(), ErrRemoveDropIn)
 			}
 			dropped, s.dropped[s.item] = true, true
-			p.plan.Removed = append(p.plan.Removed, s.where()+": "+conf.Written(s.spec().Object))
+			p.plan.Removed = append(p.plan.Removed, s.line.Where()+": "+conf.Written(s.spec().Object))
 		}
 		for _, s := range specsOf(all) {
-			if offered := p.offers(hardware, s.spec(), removed.VendorID, removed.ProductID); len(offered) > 0 {
+			var offered []string
+			for i := range hardware.Devices {
+				if d := &hardware.Devices[i]; d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID && hardware.Matches(s.spec(), d) {
+					offered = append(offered, d.Address.String())
+				}
+			}
+			if len(offered) > 0 {
 				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
-					s.where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
+					s.line.Where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
 			}
 		}
 		if dropped {
@@ -65,21 +54,6 @@ func (p *planner) removeSpecs(all []*value) error {
 		}
 	}
 	return nil
-}
-
-// usesProduct reports whether an alias of the planned files selects devices of a product.
-func (p *planner) usesProduct(vendor, product pci.ID) bool {
-	return Plan{Side: p.side()}.Wants(vendor.String(), product.String())
-}
-
-// offers returns the functions of a product on this machine that a spec matches.
-func (p *planner) offers(h devspec.Hardware, s devspec.Spec, vendor, product pci.ID) (offered []string) {
-	for i := range h.Devices {
-		if d := &h.Devices[i]; !s.Faulty && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product && h.Matches(s, d) {
-			offered = append(offered, d.Address.String())
-		}
-	}
-	return offered
 }
 
 // warnOfGuests warns of devices that a guest may use while they are no longer offered
@@ -113,10 +87,7 @@ func (p *planner) warnOfRemoval() {
 		if !slices.ContainsFunc(p.options.InUse, func(n Named) bool { return n.Name == name }) {
 			continue // it did not exist before
 		}
-		if slices.ContainsFunc(p.side().aliases(), func(object map[string]any) bool {
-			n, _ := newNamed(object, "")
-			return n.Name == name
-		}) {
+		if left, _ := p.side().named(Newest); slices.ContainsFunc(left, func(n Named) bool { return n.Name == name }) {
 			continue
 		}
 		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(
@@ -125,10 +96,12 @@ func (p *planner) warnOfRemoval() {
 	}
 }
 
-// aliases returns the objects of alias in the files, under every name of the option.
-func (s Side) aliases() (aliases []map[string]any) {
-	for _, o := range s.Find(Newest.AliasNames()...) {
-		aliases = append(aliases, conf.ParseObjects(o.Value)...)
-	}
-	return aliases
+// Wants reports whether an alias of the files, under any name of the option, may select devices of a
+// product.
+func (s Side) Wants(vendor, product string) bool {
+	return slices.ContainsFunc(s.Find(Newest.AliasNames()...), func(o Placed) bool {
+		return slices.ContainsFunc(conf.ParseObjects(o.Value), func(alias map[string]any) bool {
+			return CanMatch(map[string]any{"vendor_id": vendor, "product_id": product}, alias)
+		})
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova/conf"
 )
 
@@ -71,6 +72,9 @@ func RenderTripleO(o Options, w Want) (string, error) {
 	return text.String(), nil
 }
 
+// lineStart matches the first character of each line that has one.
+var lineStart = host.LazyRegexp(`(?m)^.`)
+
 // RenderRHOSO returns what is wanted for Red Hat OpenStack Services on OpenShift, in YAML: for
 // controllers a part of the OpenStackControlPlane, for compute nodes a ConfigMap, whose keys must
 // end with nova.conf to be read (edpm-ansible, roles/edpm_nova/templates/config.json.j2).
@@ -80,14 +84,7 @@ func RenderRHOSO(o Options, w Want) (string, error) {
 		part := o
 		part.Role = role
 		text, err := Render(part, w)
-		var indented strings.Builder
-		for line := range strings.Lines(text) {
-			if line != "\n" {
-				indented.WriteString(strings.Repeat(" ", indent))
-			}
-			indented.WriteString(line)
-		}
-		return indented.String(), err
+		return lineStart().ReplaceAllString(text, strings.Repeat(" ", indent)+"$0"), err
 	}
 	if o.Role.Controls() {
 		text, err := ini(Controller, 10)

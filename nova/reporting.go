@@ -15,6 +15,7 @@ const ownHeader = "# Written by gpustack nova configure. \"gpustack undo\" rever
 // are in Placement (nova/compute/pci_placement_translator.py,
 // ensure_tracking_was_not_enabled_before).
 func KeepReporting(now, before []byte) ([]byte, error) {
+	reports := func(f *conf.File) bool { return Side{Files: []conf.Source{{File: f}}}.IsOn(ReportInPlacement) }
 	with, err := conf.Parse(now)
 	if err != nil || !reports(with) {
 		return before, nil //nolint:nilerr // Nova cannot read the file either, so the option is not in effect
@@ -32,9 +33,4 @@ func KeepReporting(now, before []byte) ([]byte, error) {
 		return nil, fmt.Errorf("keep %s: %w", ReportInPlacement, err)
 	}
 	return kept.Bytes(), nil
-}
-
-func reports(f *conf.File) bool {
-	found := f.Find(ReportInPlacement)
-	return len(found) > 0 && conf.IsTrue(found[len(found)-1].Value)
 }

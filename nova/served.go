@@ -71,7 +71,7 @@ func (h Host) IsForGuests(d *pci.Device) bool {
 	return d.VendorID != nil && d.ProductID != nil && slices.Contains(h.Divide(*d.VendorID, *d.ProductID).Guests, d.Address)
 }
 
-// typesFor returns the device types of a product's functions, sorted: of those for guests or, without
+// typesFor returns the device types of a product's functions: of those for guests or, without
 // any, of all but virtual functions.
 func (h Host) typesFor(vendor, product pci.ID) (types []string) {
 	guests := h.Divide(vendor, product).Guests
@@ -82,8 +82,7 @@ func (h Host) typesFor(vendor, product pci.ID) (types []string) {
 			types = append(types, string(*d.DeviceType))
 		}
 	}
-	slices.Sort(types)
-	return slices.Compact(types)
+	return types
 }
 
 // gpus returns a function that reports whether a function is a GPU for guests, or an NVSwitch that
@@ -123,20 +122,12 @@ func (h Host) WronglyOffered(hardware devspec.Hardware, s devspec.Spec) (offered
 	return offered
 }
 
-// call returns words for the host in a text.
-func (h Host) call() string {
-	if h.isHere {
+// Call returns words for the host in a text. One without a name is the machine that is configured.
+func (h Host) Call() string {
+	if h.isHere || h.Name == "" {
 		return "this machine"
 	}
 	return "host " + h.Name
-}
-
-// prefix returns how a message about a line names the host, "" for this machine.
-func (h Host) prefix() string {
-	if h.isHere {
-		return ""
-	}
-	return h.call() + ": "
 }
 
 // served returns the hosts whose nova-compute reads what is planned: this machine, or those of the
@@ -160,7 +151,7 @@ func (o Options) served() []Host {
 func (o Options) elsewhere() (hosts []string) {
 	for _, h := range o.served() {
 		if !h.isHere && (o.Name == "" || !o.isOf(h)) {
-			hosts = append(hosts, h.call())
+			hosts = append(hosts, h.Call())
 		}
 	}
 	return hosts
@@ -241,21 +232,10 @@ func (o Options) offering(alias Alias) (addresses []pci.Address, isAll bool, err
 	var errs []error
 	for _, a := range addresses {
 		if i := slices.IndexFunc(hosts, func(h divided) bool { return slices.Contains(h.kept(), a) }); i >= 0 {
-			errs = append(errs, fmt.Errorf("%s is for guests on %s, but remains with %s: %w", a, from[a].call(), hosts[i].call(), ErrOneText))
+			errs = append(errs, fmt.Errorf("%s is for guests on %s, but remains with %s: %w", a, from[a].Call(), hosts[i].Call(), ErrOneText))
 		}
 	}
 	return addresses, false, errors.Join(errs...)
-}
-
-// whereNone returns words for the hosts, none of which has a function for guests.
-func (o Options) whereNone() string {
-	switch hosts := o.served(); {
-	case len(hosts) == 1 && !hosts[0].isHere:
-		return "on " + hosts[0].call()
-	case len(hosts) > 1:
-		return "in the inventories"
-	}
-	return "on this machine"
 }
 
 // hardware returns the functions of the hosts that the plan serves.

@@ -226,27 +226,17 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 			side.Role, side.RoleFrom = read.Role, read.RoleFrom
 		}
 		side.Files = read.Files
-		sides = append(sides, side.asRole())
+		sides = append(sides, side.Of(side.Role.Programs()...)) // files of others were read to infer the role
 	}
 	return sides, warnings, errors.Join(all...)
 }
 
-// asRole returns the side without the files that no service of its role reads, which were read to
-// infer the role.
-func (s Side) asRole() Side {
-	s.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
-		p := ReadBy(f.Name, s.Name())
-		return p != "" && !slices.Contains(s.Role.Programs(), p)
-	})
-	return s
-}
-
-// Of returns the side as a program reads it: without files that only other programs read.
-func (s Side) Of(program string) Side {
+// Of returns the side as some programs read it: without files that only other programs read.
+func (s Side) Of(programs ...string) Side {
 	name := s.Name()
 	s.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
 		p := ReadBy(f.Name, name)
-		return p != "" && p != program
+		return p != "" && !slices.Contains(programs, p)
 	})
 	return s
 }

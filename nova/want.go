@@ -109,11 +109,10 @@ func NewWant(o Options) (Want, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	known := naming{o}
-	w := Want{Aliases: known.typed(), Warnings: known.warnUntyped()}
+	w := Want{Aliases: o.typed(), Warnings: o.warnUntyped()}
 	var names named
 	for _, p := range products {
-		if err := names.add(known, p); err != nil {
+		if err := names.add(o, p); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -123,8 +122,8 @@ func NewWant(o Options) (Want, error) {
 	if len(w.Aliases)+len(o.Remove)+len(o.HCAs)+len(o.keptAliases()) == 0 && len(errs) == 0 {
 		errs = append(errs, errNoAlias)
 	}
-	warnings, nameErrs := known.check(w.Aliases)
-	w.Warnings = slices.Concat(w.Warnings, known.warnDerived(names.derived), names.warnings, warnings)
+	warnings, nameErrs := o.checkNames(w.Aliases)
+	w.Warnings = slices.Concat(w.Warnings, o.warnDerived(names.derived), names.warnings, warnings)
 	errs = append(errs, nameErrs...)
 	seen := map[string]Alias{}
 	for _, a := range w.Aliases {
@@ -244,7 +243,11 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	case isAll:
 		return []Spec{spec}, nil
 	case len(addresses) == 0:
-		return nil, fmt.Errorf("alias %s: no function of %s:%s %s is prepared for guests", a.Name, a.VendorID, a.ProductID, o.whereNone())
+		var hosts []string
+		for _, h := range o.served() {
+			hosts = append(hosts, h.Call())
+		}
+		return nil, fmt.Errorf("alias %s: no function of %s:%s on %s is prepared for guests", a.Name, a.VendorID, a.ProductID, host.Shortened(hosts, 3))
 	}
 	var specs []Spec
 	for _, address := range addresses {

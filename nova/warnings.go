@@ -1,6 +1,10 @@
 package nova
 
-import "gpustack/host/pci"
+import (
+	"strings"
+
+	"gpustack/host/pci"
+)
 
 // HasIDs reports whether an alias has a vendor and a product.
 func HasIDs(alias map[string]any) bool {
@@ -9,14 +13,21 @@ func HasIDs(alias map[string]any) bool {
 
 // IsProduct reports whether an alias or a device_spec names the product of a device.
 func IsProduct(object map[string]any, d *pci.Device) bool {
-	id := func(key string) (pci.ID, bool) {
-		s, _ := object[key].(string)
-		n, err := pci.ParseID(s)
-		return n, err == nil
+	n, _ := newNamed(object, "")
+	return n.HasIDs && d.IsVendor(n.VendorID) && d.ProductID != nil && *d.ProductID == n.ProductID
+}
+
+// CanMatch reports whether a device_spec and an alias can select the same device. A spec with only
+// an address may.
+func CanMatch(spec, alias map[string]any) bool {
+	for _, key := range []string{"vendor_id", "product_id"} {
+		have, _ := spec[key].(string)
+		want, _ := alias[key].(string)
+		if have != "" && have != "*" && want != "" && !strings.EqualFold(strings.TrimPrefix(have, "0x"), want) {
+			return false
+		}
 	}
-	vendor, ok := id("vendor_id")
-	product, ok2 := id("product_id")
-	return ok && ok2 && d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product
+	return true
 }
 
 // TakesType reports whether an alias selects devices of a type. An alias without device_type

@@ -37,7 +37,7 @@ func TestReshapeNeedsRole(t *testing.T) {
 		return answer.StatusCode
 	}
 	want := http.StatusBadRequest
-	if len(product.ReshapeWarnings(product.Options{Role: product.Compute, Release: product.Release(lab.NovaRelease), Placement: true})) > 0 {
+	if len(product.ReshapeWarnings(product.Options{Role: product.Compute, Release: product.Release(lab.NovaRelease), Placement: true}, nil)) > 0 {
 		want = http.StatusForbidden
 	}
 	if got := reshape("admin", lab.AdminPassword, "admin"); got != want {

@@ -13,7 +13,7 @@ import (
 type enabledFilters struct {
 	names  []string
 	from   string
-	faults []nova.FilterFault // with which nova-scheduler does not start
+	faults []nova.Fault // with which nova-scheduler does not start
 }
 
 // readFilters returns the filters of each controller.

@@ -10,7 +10,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 	"gpustack/nova/pools"
 )
@@ -75,7 +74,7 @@ func (c *checker) files() {
 }
 
 func newChecker(r nova.Release, sides []nova.Side, hosts []nova.Host) *checker {
-	c := &checker{release: r, hosts: hosts, aliases: map[string][]aliasAt{}, unknown: map[string]bool{}}
+	c := &checker{release: r, hosts: hosts, aliases: map[string][]aliasAt{}}
 	computes := 0
 	for _, s := range sides {
 		for _, view := range views(s) {
@@ -138,12 +137,8 @@ func views(s nova.Side) []side {
 	if s.Role != nova.All || slices.Equal(s.API().Files, s.Compute().Files) {
 		return []side{{Side: s}}
 	}
-	controller, compute := s, s
+	controller, compute := s.Of(nova.Controller.Programs()...), s.Compute()
 	controller.Role, compute.Role = nova.Controller, nova.Compute
-	compute.Files = s.Compute().Files
-	controller.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
-		return nova.ReadBy(f.Name, s.Name()) == "nova-compute"
-	})
 	return []side{{Side: controller, service: "nova-api"}, {Side: compute, service: "nova-compute"}}
 }
 
@@ -164,8 +159,7 @@ type checker struct {
 	stops    []host.Finding // those with which a service does not start, or fails whatever it is asked
 	aliases  map[string][]aliasAt
 	specs    []specAt
-	unknown  map[string]bool // versions that were reported as unknown, by side
-	computes bool            // there is a side of a compute node
+	computes bool // there is a side of a compute node
 }
 
 // aliasAt is an alias with its place.
@@ -372,7 +366,7 @@ func (c *checker) needs(s side, alias map[string]any) bool {
 			return slices.ContainsFunc(n.offered, func(f pools.Function) bool { return nova.IsProduct(alias, f.Device) })
 		})
 	}
-	return c.release >= nova.Newton && slices.ContainsFunc(c.specsOf(s), func(at specAt) bool { return canMatch(at.spec.Object, alias) })
+	return c.release >= nova.Newton && slices.ContainsFunc(c.specsOf(s), func(at specAt) bool { return nova.CanMatch(at.spec.Object, alias) })
 }
 
 // name returns the name of the side of an alias, for messages about side s: the file if both have
@@ -415,13 +409,6 @@ func (c *checker) known() []nova.Host {
 	return hosts
 }
 
-func hostName(h nova.Host) string {
-	if h.Name == "" {
-		return "this machine"
-	}
-	return "host " + h.Name
-}
-
 // allList reports whether the lists of all hosts have every product of a vendor. Those of
 // [nova.ScopeGPUs] have NVIDIA's GPUs, and other functions only beside them.
 func allList(hosts []nova.Host, vendor any) bool {
@@ -440,7 +427,7 @@ func (c *checker) missing() {
 		}
 		where := "no host in the inventories has"
 		if nodes[0].isSure && len(nodes) == 1 {
-			where = hostName(nodes[0].Host) + " does not have"
+			where = nodes[0].Host.Call() + " does not have"
 		}
 		var devices []pci.Device
 		for _, n := range nodes {
@@ -472,7 +459,7 @@ func (c *checker) keptFunctions(s side) {
 		file, line := at.line.File, at.line.Option.Line()
 		for _, n := range c.of(s) {
 			if kept := n.WronglyOffered(n.hardware, at.spec); len(kept) > 0 {
-				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), orThis(n.Name)), file)
+				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), n.Call()), file)
 				c.add(checkDeviceSpec, status, file, line, seen, "assigns them to guests", configure)
 			}
 			var both []string
@@ -484,7 +471,7 @@ func (c *checker) keptFunctions(s side) {
 			if both == nil {
 				continue
 			}
-			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), orThis(n.Name)), file)
+			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), n.Call()), file)
 			remedy := configure
 			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
 				remedy = "remove the address from the device_spec"
@@ -493,14 +480,6 @@ func (c *checker) keptFunctions(s side) {
 				host.Textf("%s, or take it from containers: %s", remedy, host.NewCommand("container prepare").Flag("remove", both[0])))
 		}
 	}
-}
-
-// orThis returns words for a host in a text.
-func orThis(name string) string {
-	if name == "" {
-		return "this host"
-	}
-	return "host " + name
 }
 
 // guess returns the status and the text of a failure: a warning if it is not sure that the file
@@ -515,21 +494,8 @@ func (n node) guess(seen, file string) (host.Status, string) {
 // someSpecMatches reports whether a device_spec may match a device of an alias.
 func (c *checker) someSpecMatches(at []aliasAt) bool {
 	return slices.ContainsFunc(at, func(a aliasAt) bool {
-		return slices.ContainsFunc(c.specs, func(s specAt) bool { return canMatch(s.spec.Object, a.object) })
+		return slices.ContainsFunc(c.specs, func(s specAt) bool { return nova.CanMatch(s.spec.Object, a.object) })
 	})
-}
-
-// canMatch reports whether a device_spec and an alias can select the same device. A spec with only
-// an address may.
-func canMatch(spec, alias map[string]any) bool {
-	for _, key := range []string{"vendor_id", "product_id"} {
-		have, _ := spec[key].(string)
-		want, _ := alias[key].(string)
-		if have != "" && have != "*" && want != "" && !strings.EqualFold(strings.TrimPrefix(have, "0x"), want) {
-			return false
-		}
-	}
-	return true
 }
 
 // flavors checks the requests of flavors against the aliases, whose names are case-sensitive.

@@ -393,7 +393,7 @@ func TestCheckMachine(t *testing.T) {
 	const live = "device_spec = {\"vendor_id\": \"8086\", \"product_id\": \"154d\", \"live_migratable\": \"yes\"}\n"
 	for _, test := range []struct{ name, pci, want string }{
 		{"an identical device of the host", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
-			"fail:2 a device_spec also matches 0000:88:00.0, which should remain with this host"},
+			"fail:2 a device_spec also matches 0000:88:00.0, which should remain with this machine"},
 		{"an unknown interface, then an address", "device_spec = {\"devname\": \"ens9\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0b:00.0\", \"physical_network\": \"b\"}\n", ""},
 		{"an interface, then another's address", "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0b:00.0\", \"physical_network\": \"b\"}\n", ""},
 		{"an interface, then its address", "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0a:00.0\", \"physical_network\": \"b\"}\n",

@@ -32,10 +32,10 @@ func (c *checker) offered() {
 			case share.Why == pools.OtherType && (canGet || len(c.hosts) > 0):
 				others = append(others, typed{h, share.Types})
 			case share.Why == pools.NotOffered && c.hasForGuests(at, h):
-				lacking = append(lacking, hostName(h))
+				lacking = append(lacking, h.Call())
 			case share.Why == pools.OtherTags:
 				c.add(checkAlias, host.Fail, first.file, first.line,
-					fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, hostName(h)),
+					fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, h.Call()),
 					"gives no guest a device of this host by the alias (NoValidHost)", share.Why.Remedy(host.Command{}, contents(at,
 						c.model(at).side), nil, ""))
 			}
@@ -82,7 +82,7 @@ func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed
 		if !slices.ContainsFunc(o.host.Devices, func(d pci.Device) bool {
 			return slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) }) && c.isAsked(&d)
 		}) {
-			words = append(words, fmt.Sprintf("%s has %s", hostName(o.host), strings.Join(o.types, " and ")))
+			words = append(words, fmt.Sprintf("%s has %s", o.host.Call(), strings.Join(o.types, " and ")))
 		}
 	}
 	slices.Sort(types)

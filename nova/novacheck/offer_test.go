@@ -97,7 +97,7 @@ func TestPrepared(t *testing.T) {
 		{"the others are for containers", nova.Compute, ofOne, []string{one + vfio, two + " nvidia container"}, ""},
 		{"all are for containers", nova.Compute, "", []string{one + " nvidia container", two + " nvidia container"}, ""},
 		{"containers have one that is offered", nova.Compute, spec, []string{one + vfio, two + " nvidia container"},
-			"fail device_spec node:2 a device_spec matches 0000:88:00.0, which containers of this host have"},
+			"fail device_spec node:2 a device_spec matches 0000:88:00.0, which containers of this machine have"},
 		{"GPUs of the host, and Nova without devices", nova.Compute, "", []string{one + hostOf, two + hostOf}, ""},
 		{"a controller without GPUs", nova.Controller, alias + "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n", nil, ""},
 		{"a controller with GPUs", nova.Controller, alias + "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n", []string{one + hostOf}, ""},

@@ -66,8 +66,15 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 		for _, f := range nova.TagFaults(l, s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed, c.release) {
 			c.stop(checkDeviceSpec, l.File, l.Option.Line(), f.Seen, neverReports, host.Text(f.Remedy))
 		}
-		if slices.ContainsFunc(l.Specs, func(spec devspec.Spec) bool { return nova.HasLiveMigratable(spec, c.release) }) {
-			c.unknownVersions(s, l)
+	}
+	if i := slices.IndexFunc(lines, func(l devspec.Line) bool {
+		return slices.ContainsFunc(l.Specs, func(spec devspec.Spec) bool { return nova.HasLiveMigratable(spec, c.release) })
+	}); i >= 0 {
+		for _, part := range s.Hypervisor.LacksLiveMigration() {
+			if !part.IsOld() {
+				c.addSpec(lines[i], host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.Name), noLiveMigrate,
+					host.Textf("run %s on the compute node, or give the version with --%s", host.NewCommand("nova check"), strings.ToLower(part.Name)))
+			}
 		}
 	}
 	seen := map[string]bool{}
@@ -90,18 +97,6 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 		}
 	}
 	c.shadowed(s)
-}
-
-// unknownVersions adds a finding for each part of the hypervisor whose version is unknown, once for
-// all specs of the side with live_migratable, of which l is one.
-func (c *checker) unknownVersions(s side, l devspec.Line) {
-	for _, part := range s.Hypervisor.LacksLiveMigration() {
-		if !part.IsOld() && !c.unknown[part.Name+s.Name()] {
-			c.unknown[part.Name+s.Name()] = true
-			c.addSpec(l, host.NA, fmt.Sprintf("a device_spec has live_migratable, but the version of %s is unknown", part.Name), noLiveMigrate,
-				host.Textf("run %s on the compute node, or give the version with --%s", host.NewCommand("nova check"), strings.ToLower(part.Name)))
-		}
-	}
 }
 
 // order is the device_specs of a side in their order, with the hardware that they are judged by.

@@ -108,6 +108,6 @@ func notReporting(ctx context.Context, root host.Root, plan nova.Plan, o Reporti
 	if err != nil {
 		return nil, errors.Join(unread, err)
 	}
-	found, err = find.ListNotReporting(ctx, databases, placement, plan.Wants)
+	found, err = find.ListNotReporting(ctx, databases, placement, plan.Side.Wants)
 	return found, errors.Join(unread, err)
 }

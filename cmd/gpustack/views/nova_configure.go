@@ -220,7 +220,7 @@ func RenderNova(u *term.UI, common Report, form nova.Form, c cloud.Configuration
 	if c.Unread != nil {
 		u.Warn("aliases that are in use on this machine are unknown: " + c.Unread.Error())
 	}
-	want.Warnings = append(slices.Clip(want.Warnings), nova.ReshapeWarnings(c.Options)...)
+	want.Warnings = append(slices.Clip(want.Warnings), nova.ReshapeWarnings(c.Options, c.Generated)...)
 	u.Warn(want.Warnings...)
 	text, err := form.Render(c.Options, want)
 	if err != nil {
