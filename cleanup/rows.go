@@ -68,6 +68,25 @@ type Service struct {
 	Forced   bool       `json:"forced_down"`
 	LastSeen *time.Time `json:"last_seen_up"`
 	Reports  int64      `json:"report_count"`
+	Disabled *string    `json:"-"` // the reason, which may be ""; nil if the service is enabled
+}
+
+// Off returns why nova-scheduler does not use the host of a service at a time, "" if it does
+// (nova/scheduler/filters/compute_filter.py). down is service_down_time.
+func (s *Service) Off(now time.Time, down time.Duration) string {
+	switch {
+	case s == nil:
+		return "the host has no compute service"
+	case s.Disabled != nil && *s.Disabled == "":
+		return "nova-compute is disabled"
+	case s.Disabled != nil:
+		return "nova-compute is disabled: " + *s.Disabled
+	case s.Forced:
+		return "nova-compute is forced down"
+	case !(Facts{Now: now, Down: down, Service: s}).up():
+		return "nova-compute is down"
+	}
+	return ""
 }
 
 // Instance is a row of instances.

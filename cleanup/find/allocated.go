@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -172,43 +171,23 @@ func (v *view) places(ctx context.Context, a *allocator, providers []cloud.Provi
 }
 
 // heldOn returns what consumers hold on providers, as far as Placement answers, by provider and
-// consumer. It asks for several at the same time, and stops after several failures: a Placement that
-// does not answer would otherwise be waited for once for each of thousands. unread has the first
-// failure, with the number of providers whose answer is missing.
+// consumer. unread has the first failure, with the number of providers whose answer is missing.
 func heldOn(ctx context.Context, p Placement, providers []string) (held map[string]map[string]map[string]int, unread error) {
-	const beside = 8 // requests at the same time, and failures until the end
-	held = map[string]map[string]map[string]int{}
-	failures := make(chan error, len(providers))
-	free := make(chan struct{}, beside)
-	var wait sync.WaitGroup
-	var writes sync.Mutex
-	for _, provider := range providers {
-		free <- struct{}{}
-		if ctx.Err() != nil || len(failures) >= beside {
-			break
+	answers := make([]map[string]map[string]int, len(providers))
+	unread = cloud.AskAll(ctx, len(providers), "resource providers", func(i int) error {
+		answer, err := p.HeldOn(ctx, providers[i])
+		if err == nil {
+			answers[i] = answer
 		}
-		wait.Go(func() {
-			defer func() { <-free }()
-			answer, err := p.HeldOn(ctx, provider)
-			if err != nil {
-				failures <- err
-				return
-			}
-			writes.Lock()
-			defer writes.Unlock()
-			held[provider] = answer
-		})
+		return err
+	})
+	held = map[string]map[string]map[string]int{}
+	for i, answer := range answers {
+		if answer != nil {
+			held[providers[i]] = answer
+		}
 	}
-	wait.Wait()
-	missing := len(providers) - len(held)
-	if missing == 0 {
-		return held, nil
-	}
-	err := context.Cause(ctx)
-	if len(failures) > 0 {
-		err = <-failures
-	}
-	return held, fmt.Errorf("%d of %d resource providers could not be read: %w", missing, len(providers), err)
+	return held, unread
 }
 
 // held reads what consumers hold on providers.

@@ -91,13 +91,14 @@ func (r *reader) readServices(ctx context.Context, hosts []string) error {
 	}
 	return r.query(ctx, "services", func(rows *sql.Rows) error {
 		var s cleanup.Service
-		err := rows.Scan(&s.Host, &s.Forced, &s.LastSeen, &s.Reports)
+		err := rows.Scan(&s.Host, &s.Forced, &s.LastSeen, &s.Reports, &s.Disabled)
 		if known := r.services[s.Host]; known == nil || known.LastSeen == nil || s.LastSeen != nil && s.LastSeen.After(*known.LastSeen) {
 			r.services[s.Host] = &s
 		}
 		return err
 	}, "SELECT "+hostOf("v.host")+", COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+
-		r.column("services", "last_seen_up", "v.updated_at")+", v.created_at), v.report_count FROM services v WHERE v.deleted = 0 AND v.`binary` = 'nova-compute' AND v.host IN ("+
+		r.column("services", "last_seen_up", "v.updated_at")+", v.created_at), v.report_count, "+
+		"IF(v.disabled, COALESCE("+r.column("services", "disabled_reason", "''")+", ''), NULL) FROM services v WHERE v.deleted = 0 AND v.`binary` = 'nova-compute' AND v.host IN ("+
 		novadb.Places(len(hosts))+")", anys(hosts)...)
 }
 

@@ -64,9 +64,9 @@ func ListNotReporting(ctx context.Context, d *novadb.Databases, p Placement, mat
 		if c.IsCell0() {
 			continue
 		}
-		in, err := pciNodes(ctx, c, matters)
+		in, err := pciNodes(ctx, d, c, matters)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("cell %s: %w", c.Name, err))
+			errs = append(errs, err)
 			continue
 		}
 		nodes = append(nodes, in...)
@@ -124,12 +124,15 @@ func (n pciNode) notReported(below []cloud.Provider, held map[string]map[string]
 }
 
 // pciNodes returns the compute nodes of a cell that have live rows of devices that matter.
-func pciNodes(ctx context.Context, c novadb.Cell, matters func(vendor, product string) bool) (nodes []pciNode, err error) {
-	all, err := stocks(ctx, c, "")
-	if err != nil {
-		return nil, err
-	}
-	migrations, err := openConsumers(ctx, c.DB)
+func pciNodes(ctx context.Context, d *novadb.Databases, c novadb.Cell, matters func(vendor, product string) bool) (nodes []pciNode, err error) {
+	var all []Stock
+	var migrations map[string][]string
+	err = inCell(ctx, d, c, Options{}, func(r *reader) (err error) {
+		if all, err = r.stocks(ctx); err == nil {
+			migrations, err = openConsumers(ctx, c.DB)
+		}
+		return err
+	})
 	for _, s := range all {
 		n, networks := pciNode{Stock: s}, networkProducts(s.Columns.PCIStats)
 		slices.SortFunc(s.Rows, func(a, b StockRow) int { return strings.Compare(a.Address, b.Address) })

@@ -45,7 +45,7 @@ func TestStocks(t *testing.T) {
 	}
 	defer databases.Close()
 	read := func(host string) (lines []string) {
-		all, err := find.Stocks(t.Context(), databases, find.Options{Host: host, Down: 30 * time.Minute})
+		all, _, err := find.Stocks(t.Context(), databases, find.Options{Host: host, Down: 30 * time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestStocks(t *testing.T) {
 		slices.Sort(lines)
 		return lines
 	}
-	all, err := find.Stocks(t.Context(), databases, find.Options{Host: "agrees", Down: 30 * time.Minute})
+	all, _, err := find.Stocks(t.Context(), databases, find.Options{Host: "agrees", Down: 30 * time.Minute})
 	if err != nil || len(all) != 1 {
 		t.Fatal(err, all)
 	}

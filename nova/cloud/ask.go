@@ -3,6 +3,8 @@ package cloud
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 
 	"github.com/gophercloud/gophercloud/v2/pagination"
 )
@@ -40,4 +42,43 @@ func except(kind, err error) error {
 		return nil
 	}
 	return err
+}
+
+// AskAll calls ask for each index below n, several at the same time. It stops after several
+// failures: a Placement that does not answer would otherwise be waited for once for each of
+// thousands. The error has the first failure, with the number of things whose answer is missing.
+func AskAll(ctx context.Context, n int, things string, ask func(i int) error) error {
+	const beside = 8 // requests at the same time, and failures until the end
+	failures := make(chan error, n)
+	var wait sync.WaitGroup
+	free := make(chan struct{}, beside)
+	answered := make([]bool, n)
+	for i := range n {
+		free <- struct{}{}
+		if ctx.Err() != nil || len(failures) >= beside {
+			break
+		}
+		wait.Go(func() {
+			defer func() { <-free }()
+			err := ask(i)
+			if answered[i] = err == nil; err != nil {
+				failures <- err
+			}
+		})
+	}
+	wait.Wait()
+	missing := 0
+	for _, ok := range answered {
+		if !ok {
+			missing++
+		}
+	}
+	if missing == 0 {
+		return nil
+	}
+	err := context.Cause(ctx)
+	if len(failures) > 0 {
+		err = <-failures
+	}
+	return fmt.Errorf("%d of %d %s could not be read: %w", missing, n, things, err)
 }

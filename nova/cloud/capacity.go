@@ -45,6 +45,7 @@ type Inventory struct {
 	Total, Reserved, Used int
 	MaxUnit               int // the most that one guest gets
 	Ratio                 float64
+	Held                  map[string]int // amounts by consumer
 }
 
 // Free returns how much can still be allocated (placement/objects/allocation.py,
@@ -61,12 +62,18 @@ func (p *Placement) Inventories(ctx context.Context, provider string) (map[strin
 		if err != nil {
 			return err
 		}
-		used, err := resourceproviders.GetUsages(ctx, p.client, provider).Extract()
+		held, err := resourceproviders.GetAllocations(ctx, p.client, provider).Extract()
 		if err != nil {
 			return err
 		}
 		for class, i := range has.Inventories {
-			all[class] = Inventory{Total: i.Total, Reserved: i.Reserved, Used: used.Usages[class], MaxUnit: i.MaxUnit, Ratio: float64(i.AllocationRatio)}
+			of := Inventory{Total: i.Total, Reserved: i.Reserved, MaxUnit: i.MaxUnit, Ratio: float64(i.AllocationRatio), Held: map[string]int{}}
+			for consumer, a := range held.Allocations {
+				if n := a.Resources[class]; n > 0 {
+					of.Held[consumer], of.Used = n, of.Used+n
+				}
+			}
+			all[class] = of
 		}
 		return nil
 	})

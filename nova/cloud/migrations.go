@@ -11,6 +11,7 @@ import (
 // Migration is a migration, a resize or an evacuation of a server, current or past.
 type Migration struct {
 	ID      int
+	UUID    string // that of the consumer in Placement; "" before microversion 2.59
 	Server  string // its id
 	Type    string // such as resize, live-migration; "" before microversion 2.23
 	Status  string // such as migrating; finished until a resize is confirmed or reverted
@@ -32,7 +33,21 @@ func (c *Compute) Migrations(ctx context.Context, host string) ([]Migration, err
 // Errors: ErrHidden.
 func (c *Compute) NewMigrations(ctx context.Context) (all []Migration, err error) {
 	// nova/conductor/tasks/migrate.py, nova/compute/api.py (live_migrate, evacuate)
-	for _, status := range []string{"accepted", "pre-migrating"} {
+	return c.inStatus(ctx, "accepted", "pre-migrating")
+}
+
+// OpenMigrations returns the migrations of all hosts that may hold devices. It requires an
+// administrator.
+//
+// Errors: ErrHidden.
+func (c *Compute) OpenMigrations(ctx context.Context) (all []Migration, err error) {
+	// every status of which MigrationOver is false (nova/objects/fields.py, and the files above)
+	return c.inStatus(ctx, "accepted", "queued", "preparing", "pre-migrating", "running", "migrating", "post-migrating", "finished",
+		"confirming", "reverting", "error")
+}
+
+func (c *Compute) inStatus(ctx context.Context, statuses ...string) (all []Migration, err error) {
+	for _, status := range statuses {
 		list, err := c.migrations(ctx, url.Values{"status": {status}})
 		if err != nil {
 			return nil, err
@@ -49,6 +64,7 @@ func (c *Compute) migrations(ctx context.Context, query url.Values) (all []Migra
 		var page struct {
 			Migrations []struct {
 				ID      int    `json:"id"`
+				UUID    string `json:"uuid"`
 				Server  string `json:"instance_uuid"`
 				Type    string `json:"migration_type"`
 				Status  string `json:"status"`
@@ -77,7 +93,7 @@ func (c *Compute) migrations(ctx context.Context, query url.Values) (all []Migra
 			if m.From == "" && m.To == "" { // Nova always has the first
 				return nil, fmt.Errorf("%s: %w", what, ErrHidden)
 			}
-			all = append(all, Migration{m.ID, m.Server, m.Type, m.Status, m.From, m.To, updated})
+			all = append(all, Migration{m.ID, m.UUID, m.Server, m.Type, m.Status, m.From, m.To, updated})
 		}
 		next = ""
 		for _, l := range page.Links {

@@ -2,7 +2,6 @@ package cloud
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
@@ -31,7 +30,43 @@ func (p *Placement) providers(ctx context.Context, what string, o resourceprovid
 
 // PCIProviders returns the providers of all PCI devices that compute nodes report.
 func (p *Placement) PCIProviders(ctx context.Context) ([]Provider, error) {
-	return p.providers(ctx, "resource providers with the trait "+managedPCI, resourceproviders.ListOpts{Required: managedPCI})
+	return p.with(ctx, managedPCI)
+}
+
+// OneTimeUse returns the providers of the PCI devices that stay reserved after their first guest.
+func (p *Placement) OneTimeUse(ctx context.Context) ([]Provider, error) {
+	return p.with(ctx, oneTimeUse)
+}
+
+// ToClean returns the names of the providers of one-time-use devices that are reserved after their guest,
+// sorted.
+func (p *Placement) ToClean(ctx context.Context) (names []string, err error) {
+	all, err := p.OneTimeUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	waits := make([]bool, len(all))
+	err = AskAll(ctx, len(all), "resource providers", func(k int) error {
+		has, err := p.Inventories(ctx, all[k].UUID)
+		for _, i := range has {
+			waits[k] = waits[k] || i.Used == 0 && i.Reserved > 0
+		}
+		return err
+	})
+	for k, r := range all {
+		if waits[k] {
+			names = append(names, r.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// with returns the providers that have a trait. There are none if Placement does not know the trait,
+// as one of an earlier release does not.
+func (p *Placement) with(ctx context.Context, trait string) ([]Provider, error) {
+	all, err := p.providers(ctx, "resource providers with the trait "+trait, resourceproviders.ListOpts{Required: trait})
+	return all, except(ErrUnknownName, err)
 }
 
 // HeldOn returns what consumers hold on a provider: amounts by resource class, by consumer.
@@ -47,13 +82,9 @@ func (p *Placement) HeldOn(ctx context.Context, provider string) (map[string]map
 	return held, err
 }
 
-// WithTrait returns the names of the compute nodes that have a trait. There are none if Placement
-// does not know the trait, as one of an earlier release does not.
+// WithTrait returns the names of the compute nodes that have a trait.
 func (p *Placement) WithTrait(ctx context.Context, trait string) (names []string, err error) {
-	all, err := p.providers(ctx, "resource providers with the trait "+trait, resourceproviders.ListOpts{Required: trait})
-	if errors.Is(err, ErrUnknownName) {
-		return nil, nil
-	}
+	all, err := p.with(ctx, trait)
 	for _, r := range all {
 		if r.UUID == r.Root {
 			names = append(names, r.Name)

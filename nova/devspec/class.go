@@ -66,3 +66,12 @@ var others = host.LazyRegexp(`[^0-9A-Z]+`)
 func normalized(upper string) string {
 	return others().ReplaceAllString(upper, "_")
 }
+
+// IDsOf returns the ids in the name that nova-compute gives a resource class without resource_class, see
+// [ResourceClass].
+func IDsOf(class string) (vendor, product pci.ID, ok bool) {
+	before, after, _ := strings.Cut(strings.TrimPrefix(class, customPrefix+"PCI_"), "_")
+	vendor, vendorErr := pci.ParseID(strings.ToLower(before))
+	product, productErr := pci.ParseID(strings.ToLower(after))
+	return vendor, product, vendorErr == nil && productErr == nil
+}

@@ -263,9 +263,6 @@ func (f *Facts) readDevices(ctx context.Context, p provision, read *Placement) e
 		return nil
 	}
 	providers, err := p.PCIProviders(ctx)
-	if errors.Is(err, cloud.ErrUnknownName) {
-		providers, err = nil, nil
-	}
 	if err != nil {
 		return err
 	}

@@ -67,9 +67,6 @@ func (e Evidence) providers(ctx context.Context, server string) ([]string, error
 		return nil, err
 	}
 	all, err := e.Placement.PCIProviders(ctx)
-	if errors.Is(err, cloud.ErrUnknownName) {
-		return nil, nil // a release before Zed does not know the trait
-	}
 	var ids []string
 	for _, p := range all {
 		if _, ok := a.Providers[p.UUID]; ok {

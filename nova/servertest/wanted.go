@@ -155,13 +155,11 @@ func ofClass(class string, sources []nova.Defined) (identified, error) {
 			return only(found)
 		}
 	}
-	// nova-compute's own name has the ids.
-	vendor, product, _ := strings.Cut(strings.TrimPrefix(class, "CUSTOM_PCI_"), "_")
-	id, err := probe.ParseID(strings.ToLower(vendor + ":" + product))
-	if err != nil {
+	vendor, product, ok := devspec.IDsOf(class)
+	if !ok {
 		return identified{}, ErrNoIDs
 	}
-	return identified{id, class, "by its name"}, nil
+	return identified{probe.ID{Vendor: vendor, Product: product}, class, "by its name"}, nil
 }
 
 // only returns the product that all of a list are.

@@ -152,32 +152,26 @@ func (e *explaining) readCloud(ctx context.Context, compute *cloud.Compute) erro
 // controller's file names. Databases of a file may be out of reach from here: they are not checked
 // then.
 func (e *explaining) readDatabase(ctx context.Context) error {
-	from, err := e.databases()
-	if err == nil && from == nil && len(e.options.Reports.Paths) > 0 {
-		err = errNoDatabase
-	}
-	if err != nil || from == nil {
+	databases, options, lost, err := e.open(ctx)
+	switch {
+	case err != nil:
 		return err
-	}
-	options := find.Options{Host: e.options.Guest.Host, Down: from.down}
-	if err := options.ReadReports(e.options.Reports, nil); err != nil {
-		return err
-	}
-	databases, err := novadb.Open(ctx, from.Where)
-	if err != nil && !from.isGiven && ctx.Err() == nil {
-		e.facts.Unread[explain.Database] = err.Error()
+	case lost != nil:
+		e.facts.Unread[explain.Database] = lost.Error()
+		return nil
+	case databases == nil && len(e.options.Reports.Paths) > 0:
+		return errNoDatabase
+	case databases == nil:
 		return nil
 	}
-	if err != nil {
-		return err
-	}
+	options.Host = e.options.Guest.Host
 	defer databases.Close() //nolint:errcheck // only read
 	for _, err := range host.Split(databases.Unread()) {
 		if err != nil {
 			e.warn(err.Error())
 		}
 	}
-	stocks, err := find.Stocks(ctx, databases, options)
+	stocks, _, err := find.Stocks(ctx, databases, options)
 	if err != nil {
 		return err
 	}
@@ -190,6 +184,24 @@ func (e *explaining) readDatabase(ctx context.Context) error {
 		e.facts.AddStock(s.Host, s.Node, s.UUID, stock)
 	}
 	return nil
+}
+
+// open reads the guest reports and opens the databases, nil for none, with the options for their rows.
+// lost is why databases that a file names are out of reach.
+func (e *explaining) open(ctx context.Context) (d *novadb.Databases, o find.Options, lost, err error) {
+	from, err := e.databases()
+	if err == nil {
+		err = o.ReadReports(e.options.Reports, nil)
+	}
+	if err != nil || from == nil {
+		return nil, o, nil, err
+	}
+	o.Down = from.down
+	d, err = novadb.Open(ctx, from.Where)
+	if err != nil && !from.isGiven && ctx.Err() == nil {
+		return nil, o, err, nil
+	}
+	return d, o, nil, err
 }
 
 // explained are the databases that Explain reads.
