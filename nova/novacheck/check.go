@@ -65,6 +65,7 @@ func (c *checker) files() {
 		if s.Role.Computes() {
 			c.checkSpecs(s, c.readSpecs(s))
 			c.keptFunctions(s)
+			c.mediated(s)
 		}
 		if s.Role.Controls() {
 			c.specLines(s.Scheduler()) // nova-scheduler parses them, and uses none
