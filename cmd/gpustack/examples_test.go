@@ -82,6 +82,7 @@ esac
 `},
 		"nova drain":   {script: `case "$LINE" in *--step*) gpustack nova drain gpu7 --reason x --yes;; esac`, cloud: true, hosts: true},
 		"nova enable":  {script: "gpustack nova drain gpu7 --reason x --yes", cloud: true, hosts: true},
+		"nova devices": {script: inventories, cloud: true, hosts: true},
 		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
 		"rdma prepare": {script: "rm -rf node mnt; sh hca.sh node; mkdir mnt; cp -a node mnt/node\n" +
 			`case "$LINE" in *--remove*|*--none*) gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 8 --yes;; esac`},

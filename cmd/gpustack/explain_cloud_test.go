@@ -58,6 +58,15 @@ func addHosts(c *cloudtest.Cloud, what string) {
 			node("gpu3", func(n *cloudtest.Node) { n.Disabled = map[string]string{"night": "new disk"}[what] }),
 		}
 	}
+	if what == "devices" {
+		h.Nodes = []*cloudtest.Node{
+			node("gpu1", func(n *cloudtest.Node) { n.Free = 1 }),
+			node("gpu2", func(n *cloudtest.Node) { n.Zone, n.Disabled = "az2", "new disk" }),
+			node("gpu3", func(n *cloudtest.Node) { n.Free, n.Once = 1, true }),
+			node("gpu4", func(n *cloudtest.Node) { n.Silent = true }),
+		}
+		c.AddServer(cloudtest.Instance{ID: "guest-1-of-gpu1", Name: "train", Host: "gpu1", Project: "p1"})
+	}
 	if what == "drain" {
 		h.Nodes = []*cloudtest.Node{
 			node("gpu1", func(*cloudtest.Node) {}),
@@ -90,6 +99,30 @@ func addGuests(c *cloudtest.Cloud) {
 	guest("0a1b0000-0000-4000-8000-000000000002", "idle", "gpu1", "SHUTOFF", 4, "K4200:1")
 	guest("0a1b0000-0000-4000-8000-000000000003", "web", "gpu1", "ACTIVE", 1, "")
 	guest("0a1b0000-0000-4000-8000-000000000004", "web", "gpu3", "ACTIVE", 1, "")
+}
+
+// TestDevicesManyHosts: no request to Nova depends on the number of hosts, and Placement is asked twice
+// for each device.
+func TestDevicesManyHosts(t *testing.T) {
+	c := cloudtest.Start(t, 95)
+	const many = 2000
+	c.AddHosts(cloudtest.ManyHosts(c, many))
+	for name, value := range c.Env() {
+		t.Setenv(name, value)
+	}
+	begin := time.Now()
+	command := exec.CommandContext(t.Context(), "gpustack", "nova", "devices")
+	out, err := command.Output()
+	lines, _ := c.Requests()
+	used := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+	t.Logf("%d hosts: %d requests, %s, %s of CPU, %d bytes printed", many, len(lines), time.Since(begin).Round(time.Millisecond), used, len(out))
+	if err != nil || len(lines) > 2*2*many+50 {
+		t.Errorf("%v, %d requests", err, len(lines))
+	}
+	const want = "K4200 in az1: 4000 devices, 2000 free, 2000 instance\n"
+	if !strings.HasSuffix(string(out), want) {
+		t.Errorf("%s", out[max(0, len(out)-1000):])
+	}
 }
 
 // TestExplainManyHosts: the number of requests does not depend on the number of hosts, as lists

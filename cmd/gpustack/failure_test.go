@@ -153,6 +153,7 @@ func TestOneDocument(t *testing.T) {
 			asks: "nova drain gpu1 --reason kernel"},
 		"nova enable":       {good: "nova enable gpu1", cloud: true, hosts: true, begins: "nova enable gpu1"},
 		"nova drain --list": {good: "nova drain --list", cloud: true, hosts: true, begins: "nova drain --list"},
+		"nova devices":      {good: "nova devices", cloud: true, hosts: true, begins: "nova devices"},
 		"nova explain":      {good: "nova explain --flavor gpu.large", status: 2, cloud: true, hosts: true, begins: "nova explain --flavor gpu.large"},
 		"rdma check":        {good: "rdma check --root hca", begins: "rdma check --root absent"},
 		"rdma prepare":      {good: "rdma prepare --root node --none", begins: "rdma prepare --root absent --none"},

@@ -62,6 +62,7 @@ func documents() map[string]reflect.Type {
 		"container test":    reflect.TypeFor[views.ContainerTest](),
 		"nova check":        reflect.TypeFor[views.NovaCheck](),
 		"nova configure":    reflect.TypeFor[views.NovaConfigure](),
+		"nova devices":      reflect.TypeFor[views.NovaDevices](),
 		"nova explain":      reflect.TypeFor[views.NovaExplain](),
 		"rdma prepare":      reflect.TypeFor[views.RDMAPrepare](),
 		"repair-migration":  reflect.TypeFor[views.Repair](),

@@ -67,7 +67,7 @@ func notOnShapes() map[string]string {
 	const cloud, itself = "needs a cloud", "says nothing of a machine"
 	return map[string]string{
 		"host unpack": itself, "completion": itself, "fleet show": itself, "fleet diff": itself, "fleet plan": itself,
-		"help": itself, "nova explain": cloud, "nova drain": cloud, "nova enable": cloud, "repair-migration": "needs a database",
+		"help": itself, "nova explain": cloud, "nova devices": cloud, "nova drain": cloud, "nova enable": cloud, "repair-migration": "needs a database",
 		"rdma test": "runs on the machine itself only", "container test": "runs on the machine itself only", "undo": "nothing is recorded",
 		"flavor create": cloud, "flavor list": cloud, "flavor delete": cloud, "flavor test": cloud, "image check": cloud, "image set": cloud,
 	}

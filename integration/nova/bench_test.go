@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpustack/integration/race"
+	"gpustack/nova/cloud/cloudtest"
 )
 
 // BenchmarkFlavorCreate times whole processes that make a flavor that asks for two
@@ -32,5 +33,21 @@ func BenchmarkFlavorCreate(b *testing.B) {
 		race.Peer{Name: "gpustack", Env: lab.Env(), Each: func(round int) []string {
 			return isolated(b, gpustack, "flavor", "create", "K4200:2", "--name", name("gpustack", round), "--yes").Args
 		}},
+	)
+}
+
+// BenchmarkNovaDevices times nova devices with 2,000 hosts of two devices each in a cloud that only
+// imitates OpenStack, beside nova explain, which reads what Placement has for the whole request.
+func BenchmarkNovaDevices(b *testing.B) {
+	c := cloudtest.Start(b, 95)
+	c.AddHosts(cloudtest.ManyHosts(c, 2000))
+	c.Add("1", "gpu.k4200.1", 1, 64, 1, true, map[string]string{"pci_passthrough:alias": "K4200:1"})
+	env := []string{}
+	for name, value := range c.Env() {
+		env = append(env, name+"="+value)
+	}
+	race.Run(b,
+		race.Peer{Name: "explain", Env: env, Argv: []string{"sh", "-c", gpustack + " nova explain --flavor gpu.k4200.1 || [ $? = 2 ]"}},
+		race.Peer{Name: "gpustack", Env: env, Argv: []string{gpustack, "nova", "devices"}},
 	)
 }

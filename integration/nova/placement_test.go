@@ -52,6 +52,13 @@ func TestDevicesInPlacement(t *testing.T) {
 	if diff := cmp.Diff([][]string{{host + "_0000:84:00.0", "1"}, {host + "_0000:88:00.0", "1"}}, held(t, first)); diff != "" {
 		t.Errorf("allocations of devices (-want +got):\n%s", diff)
 	}
+	of := "instance " + t.Name()
+	if diff := cmp.Diff(onBoth(host, of, "free", "placement"), devices(t, lab.Env())); diff != "" {
+		t.Errorf("nova devices by Placement alone (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(onBoth(host, of, "free", "database and placement"), devices(t, lab.Env(), "--conf", "controller="+lab.NovaConf)); diff != "" {
+		t.Errorf("nova devices by both (-want +got):\n%s", diff)
+	}
 	testFreedByPlacement(t, "gpu.k4200.2")
 	explains(t, "one host is used up", onHost(host, "rows", "can"), "--flavor", "gpu.k4200.2")
 	second := request(t, nova, flavor, "", "ACTIVE")
@@ -125,6 +132,9 @@ func TestOneTimeUse(t *testing.T) {
 	time.Sleep(12 * time.Second) // two audits
 	if got := reserved(); !slices.Equal(got, both) {
 		t.Errorf("reserved after the guest: %q, want %q", got, both)
+	}
+	if diff := cmp.Diff(onBoth(host, "to-clean", "free", "placement"), devices(t, lab.Env())); diff != "" {
+		t.Errorf("nova devices (-want +got):\n%s", diff)
 	}
 	said := explains(t, "its guest is gone", onHost(host, "placement", "can"), "--flavor", "once")
 	if !strings.Contains(said, "one-time-use") {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"gpustack/host"
@@ -48,13 +49,13 @@ func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error)
 	release, warnings, releaseErr := o.Release.OrInstalledFor(root, o.Confs)
 	sides, more, sidesErr := o.sides(root)
 	hosts, hostsErr := nova.ReadInventories(o.Inventories, nova.ScopeGPUs)
-	flavors, flavorsErr := o.readFlavors(ctx)
+	flavors, waiting, flavorsErr := o.readFlavors(ctx)
 	if err := errors.Join(releaseErr, sidesErr, hostsErr, flavorsErr); err != nil {
 		return Checked{}, err
 	}
 	checked := Checked{
 		Release: release, Sides: sides, Counts: novacheck.Count(release, sides, hosts),
-		Findings: novacheck.Run(release, sides, hosts, flavors), Warnings: slices.Concat(warnings, more), Here: len(o.Confs) == 0,
+		Findings: append(novacheck.Run(release, sides, hosts, flavors), waiting...), Warnings: slices.Concat(warnings, more), Here: len(o.Confs) == 0,
 	}
 	if !checked.Here || !root.IsMachine() {
 		return checked, nil
@@ -147,18 +148,32 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	return sides, append(warnings, more...), errors.Join(err, recordErr)
 }
 
-// readFlavors returns the flavors of the cloud that request devices.
-func (o CheckOptions) readFlavors(ctx context.Context) (flavors []novacheck.Flavor, err error) {
+// readFlavors returns the flavors of the cloud that request devices, and a finding for the one-time-use
+// devices of a cloud with Placement that no guest gets.
+func (o CheckOptions) readFlavors(ctx context.Context) (flavors []novacheck.Flavor, waiting []host.Finding, err error) {
 	if o.Flavors == nil {
-		return nil, nil
+		return nil, nil, nil
 	}
 	c, err := cloud.Connect(ctx, *o.Flavors)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	compute, err := c.Compute(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	var names []string
+	placement, err := c.Placement()
+	if err == nil {
+		names, err = placement.ToClean(ctx)
+	}
+	if err != nil && !errors.Is(err, cloud.ErrNoEndpoint) {
+		return nil, nil, err
+	}
+	if len(names) > 0 {
+		waiting = []host.Finding{{Check: "flavors", Status: host.Warn, Effect: "Nova gives them to no guest",
+			Seen:   host.Numbered(len(names), "one-time-use device") + " to clean: " + strings.Join(names[:min(3, len(names))], ", "),
+			Remedy: host.Textf("run %s", host.NewCommand("nova devices").Flag("state", string(DeviceToClean)))}}
 	}
 	all, err := compute.FlavorsWithSpecs(ctx)
 	for _, f := range all {
@@ -166,5 +181,5 @@ func (o CheckOptions) readFlavors(ctx context.Context) (flavors []novacheck.Flav
 			flavors = append(flavors, novacheck.Flavor{Name: f.Name, Request: request})
 		}
 	}
-	return flavors, err
+	return flavors, waiting, err
 }

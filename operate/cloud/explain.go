@@ -152,17 +152,19 @@ func (e *explaining) readCloud(ctx context.Context, compute *cloud.Compute) erro
 // controller's file names. Databases of a file may be out of reach from here: they are not checked
 // then.
 func (e *explaining) readDatabase(ctx context.Context) error {
-	databases, options, lost, err := e.open(ctx)
-	switch {
-	case err != nil:
+	from, err := e.databases()
+	if err == nil && from == nil && len(e.options.Reports.Paths) > 0 {
+		err = errNoDatabase
+	}
+	if err != nil || from == nil {
 		return err
-	case lost != nil:
+	}
+	databases, options, lost, err := e.open(ctx)
+	if lost != nil {
 		e.facts.Unread[explain.Database] = lost.Error()
-		return nil
-	case databases == nil && len(e.options.Reports.Paths) > 0:
-		return errNoDatabase
-	case databases == nil:
-		return nil
+	}
+	if err != nil || lost != nil {
+		return err
 	}
 	options.Host = e.options.Guest.Host
 	defer databases.Close() //nolint:errcheck // only read

@@ -20,6 +20,7 @@ type Hosts struct {
 	Failed     map[string]map[string]any // servers by id, as Nova prints them
 	Forbidden  bool                      // the user is no administrator
 	Page       int                       // hypervisors to the page; 0 for all
+	Placement  *Placement                // nil: made of Nodes for each request
 	mux        *http.ServeMux
 	url        string
 }
@@ -36,6 +37,7 @@ type Node struct {
 	Traits        []string
 	Class         string // of its PCI devices in Placement
 	Devices, Free int    // that it reports
+	Once          bool   // its free devices wait to be cleaned (one_time_use)
 }
 
 // ID returns the id of the node's resource provider.
@@ -171,6 +173,9 @@ func (h *Hosts) listHypervisors(w http.ResponseWriter, r *http.Request) {
 
 // placement returns what Placement has for the compute nodes and their devices.
 func (h *Hosts) placement() *Placement {
+	if h.Placement != nil {
+		return h.Placement
+	}
 	p := &Placement{Newest: newestPlacement}
 	for _, n := range h.Nodes {
 		p.Providers = append(p.Providers, n.provider())
@@ -179,7 +184,13 @@ func (h *Hosts) placement() *Placement {
 			if i >= n.Free {
 				held = fmt.Sprintf("guest-%d-of-%s", i, n.Name)
 			}
-			p.Providers = append(p.Providers, device(fmt.Sprintf("%s-%d", n.ID(), i), fmt.Sprintf("%s_0000:%02X:00.0", n.Name, i), n.ID(), n.Class, held))
+			d := device(fmt.Sprintf("%s-%d", n.ID(), i), fmt.Sprintf("%s_0000:%02X:00.0", n.Name, i), n.ID(), n.Class, held)
+			if n.Once {
+				reserved := Whole(1)
+				reserved.Reserved = 1
+				d.Traits, d.Inventories[n.Class] = append(d.Traits, "HW_PCI_ONE_TIME_USE"), reserved
+			}
+			p.Providers = append(p.Providers, d)
 		}
 	}
 	return p
@@ -206,4 +217,16 @@ func device(uuid, name, parent, class, consumer string) *Provider {
 		r.Held = map[string]map[string]int{consumer: {class: 1}}
 	}
 	return r
+}
+
+// ManyHosts returns hosts with two devices each, of which a server that it adds to the cloud has one.
+func ManyHosts(c *Cloud, many int) *Hosts {
+	h := &Hosts{Page: 1000}
+	for i := range many {
+		n := &Node{Name: fmt.Sprintf("gpu%04d", i), Zone: "az1", VCPU: 32, Memory: 65536, Disk: 1000, Class: "CUSTOM_PCI_10DE_11B4", Devices: 2, Free: 1}
+		h.Nodes = append(h.Nodes, n)
+		c.AddServer(Instance{ID: "guest-1-of-" + n.Name, Name: fmt.Sprintf("train-%d", i), Host: n.Name, Project: "p1"})
+	}
+	h.Placement = h.placement()
+	return h
 }

@@ -1,0 +1,75 @@
+package views
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/operate/cloud"
+)
+
+// NovaDevices is the output of nova devices (docs/json.md).
+type NovaDevices struct {
+	Schema int `json:"schema"`
+	cloud.DeviceList
+}
+
+// Elsewhere reports that the remedies are for the machines that they name.
+func (r NovaDevices) Elsewhere() bool { return true }
+
+// Print prints the report as text.
+func (r NovaDevices) Print(u *term.UI) {
+	u.Warn(r.Warnings...)
+	var rows [][]string
+	for _, d := range r.Devices {
+		state := string(d.State)
+		if d.Case != "" {
+			state += " (case " + string(d.Case) + ")"
+		}
+		instance, since := "", ""
+		if d.Instance != nil {
+			instance = d.Instance.UUID
+			if d.Instance.Name != "" {
+				instance = d.Instance.Name + " of " + d.Instance.Project + " (" + instance + ")"
+			}
+		}
+		if d.Since != nil {
+			since = d.Since.UTC().Format(time.RFC3339)
+		}
+		rows = append(rows, []string{term.Printable(d.Host), d.Address, term.Printable(d.Product), strings.Join(d.Aliases, ", "), state,
+			term.OneLine(term.Sentence(instance, d.Reason)), since, strings.Join(d.Sources, ", ")})
+	}
+	if len(rows) > 0 {
+		table(u, []string{"HOST", "ADDRESS", "PRODUCT", "ALIAS", "STATE", "SEEN", "SINCE", "SHOWN BY"}, rows)
+		u.Printf("\n")
+	}
+	for _, c := range r.Contradictions {
+		at := strings.TrimSpace(c.Host + " " + c.Address)
+		u.Printf("contradiction: %s: %s\n  %s\n", term.Printable(at), term.OneLine(c.Seen), term.Elsewhere(c.Remedy))
+	}
+	printed := map[host.Text]bool{}
+	for _, d := range r.Devices {
+		if d.State == cloud.DeviceToClean && d.Remedy != "" && !printed[d.Remedy] {
+			printed[d.Remedy] = true
+			u.Printf("to clean: %s %s: %s\n", term.Printable(d.Host), d.Address, term.Elsewhere(d.Remedy))
+		}
+	}
+	for _, t := range r.Totals {
+		zone := ""
+		if t.Zone != "" {
+			zone = " in " + t.Zone
+		}
+		parts := []string{host.Numbered(t.Total, "device")}
+		for _, state := range cloud.DeviceStates() {
+			if n := t.States[state]; n > 0 {
+				parts = append(parts, fmt.Sprintf("%d %s", n, state))
+			}
+		}
+		u.Printf("%s%s: %s\n", term.Printable(t.Product), term.Printable(zone), strings.Join(parts, ", "))
+	}
+	if len(r.Totals) == 0 {
+		u.Printf("no devices\n")
+	}
+}
