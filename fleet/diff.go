@@ -125,7 +125,7 @@ func diffNode(old, now *Node) (all []Difference) {
 		changed(a, "class", was.Class, is.Class)
 		changed(a, "device_type", string(was.Type), string(is.Type))
 		changed(a, "driver", driverText(was.Driver), driverText(is.Driver))
-		changed(a, "NUMA node", numaText(was.NUMA), numaText(is.NUMA))
+		changed(a, "NUMA node", numaText(was.NUMANode), numaText(is.NUMANode))
 		changed(a, "role", string(was.Role), string(is.Role))
 		changed(a, "console", consoleText(was.Console), consoleText(is.Console))
 	}

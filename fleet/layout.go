@@ -16,10 +16,13 @@ import (
 // Layout is an arrangement of GPUs that nodes have in common: products, addresses, NUMA nodes and
 // members of IOMMU groups.
 type Layout struct {
-	Number int
-	GPUs   []Function // of a node that has exactly the layout
+	Number int        `json:"number"` // from 1
+	GPUs   []Function `json:"slots"`  // the GPUs, by address
 	Exact  []*Node    // nodes that have exactly the layout, by name
-	Nodes  []*Node    // with those that differ from it, by name
+	// the nodes that have it, also those that differ from it
+	Nodes []*Node `json:"node_names"`
+	// how many of these nodes differ from it in GPUs, NUMA nodes or groups
+	OddCount int `json:"odd_count"`
 }
 
 // Odd is something in which a node differs from its layout, or for which it needs attention.
@@ -101,7 +104,9 @@ func (f Fleet) Layouts() []Layout {
 		layouts = append(layouts, Layout{Number: len(kept), GPUs: l.GPUs, Exact: l.Exact, Nodes: slices.Clone(l.Exact)})
 	}
 	for i := range layouts {
-		slices.SortFunc(layouts[i].Nodes, func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })
+		l := &layouts[i]
+		slices.SortFunc(l.Nodes, func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })
+		l.OddCount = len(l.Nodes) - len(l.Exact)
 	}
 	return layouts
 }
@@ -110,7 +115,7 @@ func (f Fleet) Layouts() []Layout {
 func layoutKey(gpus []Function) string {
 	var b strings.Builder
 	for _, g := range gpus {
-		fmt.Fprintf(&b, "%s %s %d %s\n", g.Address, g.Product, g.NUMA, g.Group)
+		fmt.Fprintf(&b, "%s %s %s %s\n", g.Address, g.Product, numaText(g.NUMANode), g.Group)
 	}
 	return b.String()
 }
@@ -270,8 +275,8 @@ func (l Layout) deviations(n *Node, usual usual) (all []Odd) {
 		add(what, p.found.Address, p.expected.Title(), p.found.Title())
 	}
 	for _, p := range c.same {
-		if p.found.NUMA != p.expected.NUMA {
-			add(OtherNUMA, p.found.Address, numaText(p.expected.NUMA), numaText(p.found.NUMA))
+		if has, is := numaText(p.expected.NUMANode), numaText(p.found.NUMANode); has != is {
+			add(OtherNUMA, p.found.Address, has, is)
 		}
 		if !slices.Equal(p.found.Group, p.expected.Group) {
 			add(OtherGroup, p.found.Address, groupText(p.expected.Group), groupText(p.found.Group))
@@ -426,19 +431,11 @@ func (n *Node) isOld(now time.Time, maxAge time.Duration) bool {
 // unknownText stands for what a document does not show.
 const unknownText = "unknown"
 
-// Title returns the name of a function's product with its ids, or that they are unknown.
-func (f Function) Title() string { return f.NamedProduct().Title() }
-
-// NamedProduct returns the product of a function.
-func (f Function) NamedProduct() NamedProduct {
-	return NamedProduct{f.Product, cmp.Or(f.Alias, f.Name)}
-}
-
-func numaText(node int) string {
-	if node < 0 {
+func numaText(node *int) string {
+	if node == nil {
 		return "none"
 	}
-	return fmt.Sprint(node)
+	return fmt.Sprint(*node)
 }
 
 func driverText(driver string) string { return cmp.Or(driver, "none") }

@@ -59,20 +59,18 @@ type Scan struct {
 // Function is a PCI function of interest: a GPU, a function of a GPU's card or IOMMU group, or an
 // NVSwitch.
 type Function struct {
-	Address pci.Address
-	Product Product
-	Board   Product // ids of the subsystem
-	Name    string  // of the product
-	Alias   string  // the name of the product's alias, "" for none
-	Class   string
-	Driver  string // "" for none
-	NUMA    int    // -1 for none
-	Group   []pci.Address
-	Console bool
-	Type    pci.DeviceType // "" if it is unknown
-	GPU     bool           // an NVIDIA GPU that is not a virtual function
-	Role    machine.Role
-	State   selection.StateName
+	Address pci.Address `json:"address"` // the GPU
+	NamedProduct
+	Board    Product // ids of the subsystem
+	Class    string
+	Driver   string        // "" for none
+	NUMANode *int          `json:"numa_node"`     // null for none
+	Group    []pci.Address `json:"group_members"` // all functions in its IOMMU group
+	Console  bool
+	Type     pci.DeviceType // "" if it is unknown
+	GPU      bool           // an NVIDIA GPU that is not a virtual function
+	Role     machine.Role
+	State    selection.StateName
 }
 
 // isForContainers reports whether a function is recorded for containers.

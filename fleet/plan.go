@@ -323,7 +323,7 @@ func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
 			continue
 		}
 		if _, ok := names[g.Product]; !ok {
-			names[g.Product] = cmp.Or(g.Alias, g.Name)
+			names[g.Product] = g.Name
 		}
 		if use == Free {
 			free[g.Product]++
@@ -417,15 +417,11 @@ func (p *planner) spared(nodes []*Node) (spared []*Node, err error) {
 	return spared, errors.Join(errs...)
 }
 
-func (p *planner) at(k Kept) string { return fmt.Sprintf("%s %s: %s", p.o.Zones.By, k.Zone, k.title()) }
+func (p *planner) at(k Kept) string { return fmt.Sprintf("%s %s: %s", p.o.Zones.By, k.Zone, k.Title()) }
 
 // spare returns how many GPUs can be spared, for people.
 func (k Kept) spare() string {
 	return fmt.Sprintf("%d of %d", max(k.Schedulable-k.Keep, 0), k.Schedulable)
-}
-
-func (k Kept) title() string {
-	return Function{Product: k.Product, Name: k.Name}.Title()
 }
 
 // canaries returns one of some nodes for each layout that has one and of which none is done: one that

@@ -330,16 +330,14 @@ func faults(devices []pci.Device, absent bool) error {
 // function returns what is kept of a function.
 func (s names) function(d scanned) Function {
 	f := Function{
-		Address: d.Address, Product: productOf(d.VendorID, d.ProductID), Board: productOf(d.SubsystemVendorID, d.SubsystemID),
-		Name: s.internAt(d.Product), Alias: s.intern(nova.AliasName(&d.Device)), Driver: s.internAt(d.Driver), NUMA: -1,
+		Address: d.Address, Board: productOf(d.SubsystemVendorID, d.SubsystemID),
+		NamedProduct: NamedProduct{productOf(d.VendorID, d.ProductID), cmp.Or(s.intern(nova.AliasName(&d.Device)), s.internAt(d.Product))},
+		Driver:       s.internAt(d.Driver), NUMANode: d.NUMANode,
 		Group: slices.Clone(d.GroupMembers), Console: d.IsConsole(), GPU: d.IsNVIDIAGPU() && !d.IsVF() && d.SRIOV.PF == nil,
 	}
 	slices.SortFunc(f.Group, pci.Address.Compare)
 	if d.Class != nil {
 		f.Class = s.intern(d.Class.String())
-	}
-	if d.NUMANode != nil {
-		f.NUMA = *d.NUMANode
 	}
 	if d.DeviceType != nil {
 		f.Type = pci.DeviceType(s.intern(string(*d.DeviceType)))

@@ -29,7 +29,7 @@ func (f Fleet) Totals(now time.Time, maxAge time.Duration) []Total {
 		for _, g := range n.GPUs() {
 			t := byProduct[g.Product]
 			if t == nil {
-				t = &Total{NamedProduct: g.NamedProduct()}
+				t = &Total{NamedProduct: g.NamedProduct}
 				byProduct[g.Product] = t
 			}
 			t.All++

@@ -99,6 +99,9 @@ func (r Release) String() string {
 	return fmt.Sprintf("version %d", int(r))
 }
 
+// MarshalText returns what String returns.
+func (r Release) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // Known returns the release whose options are used for r: r itself, or [Newest] for a newer one,
 // with a warning that says so.
 func (r Release) Known() (known Release, warnings []string) {

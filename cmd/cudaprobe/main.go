@@ -47,7 +47,7 @@ func ask() answer.Answer {
 	}
 	var version int32
 	if c.driverGetVersion(&version) == 0 {
-		a.CUDA = int(version)
+		a.CUDA = decimal(version/1000) + "." + decimal(version%1000/10)
 	}
 	if a.Failed = c.failure("cuInit", c.init(0)); a.Failed != nil {
 		return a

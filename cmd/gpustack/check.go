@@ -34,7 +34,7 @@ type checkInput struct {
 
 // checkReport is the report of a check: a document, of which people get a part.
 type checkReport interface {
-	Checked(u *term.UI) views.Checked
+	Checked() views.Check
 }
 
 // newCheckCommand returns the command check of a subject.
@@ -80,7 +80,7 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions)
 	if err != nil {
 		return err
 	}
-	checked := report.Checked(u)
+	checked := report.Checked()
 	u.Warn(checked.Warnings...)
 	u.Document.Show(report)
 	if opts.format == term.FormatTable {

@@ -178,14 +178,14 @@ func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) 
 	if err != nil {
 		return err
 	}
-	report := views.NewFlavorCreate(o.head(ctx, plan.Changed(), plan.Warnings...), o.compute, plan, fit)
-	made := flavor.Kind{Compute: o.compute}.New(plan.Move)
+	report := views.NewFlavorPlan(o.head(ctx, plan.Changed(), plan.Warnings...), o.compute, plan, fit)
+	made := flavor.Kind(o.compute).New(plan.Move)
 	return o.carryOut(ctx, u, objectPlan{
-		work:     change.Work{Command: "flavor create " + made.After.Name, Change: made},
+		work:     change.Work{Command: "flavor create " + made.Move.After.Name, Change: made},
 		show:     func() { views.PrintFlavorPlan(u, report, plan) },
 		question: "make these requests?", summary: views.FlavorSummary(plan.Move),
 		done: func() string {
-			report.After = *made.After
+			report.After = made.Move.After
 			return views.FlavorMade(made.Move)
 		},
 	}, &report)

@@ -47,16 +47,16 @@ func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) 
 	if err != nil {
 		return err
 	}
-	plan, err := flavor.PlanDeletion(ctx, o.compute, opts.name)
+	move, err := flavor.PlanDeletion(ctx, o.compute, opts.name)
 	if err != nil {
 		return err
 	}
-	report := views.NewFlavorDelete(o.head(ctx, true), o.compute, plan)
-	name := plan.Before.Name
+	plan, name := flavor.Plan{Move: move}, move.Name()
+	report := views.NewFlavorPlan(o.head(ctx, true), o.compute, plan, nil)
 	return o.carryOut(ctx, u, objectPlan{
-		work:     change.Work{Command: "flavor delete " + name, Change: flavor.Kind{Compute: o.compute}.New(plan)},
-		show:     func() { views.PrintFlavorDeletion(u, report) },
-		question: "delete it?", summary: views.FlavorSummary(plan),
+		work:     change.Work{Command: "flavor delete " + name, Change: flavor.Kind(o.compute).New(move)},
+		show:     func() { views.PrintFlavorPlan(u, report, plan) },
+		question: "delete it?", summary: views.FlavorSummary(move),
 		done: func() string { return "deleted flavor " + term.Printable(name) },
 	}, &report)
 }

@@ -103,7 +103,7 @@ func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
 	}
 	report := views.NewImageSet(o.head(ctx, plan.Changed(), plan.Warnings...), o.compute, opts.image.Purpose, plan)
 	return o.carryOut(ctx, u, objectPlan{
-		work:     change.Work{Command: "image set " + plan.Name, Change: image.Kind{Compute: o.compute}.New(plan.Move)},
+		work:     change.Work{Command: "image set " + plan.Name, Change: image.Kind(o.compute).New(plan.Move)},
 		show:     func() { views.PrintImagePlan(u, report) },
 		question: "change the image?", summary: views.ImageSummary(plan.Move),
 		done: func() string {

@@ -138,7 +138,7 @@ func listDrained(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
 		return err
 	}
 	u.Document.Kind = "nova drain --list"
-	report := views.NewDrained(compute, drain.NewStatus(services))
+	report := views.Drained{Schema: 1, Cloud: compute.URL, Status: drain.NewStatus(services)}
 	return showReport(u, opts.format, report, func() { report.Print(u) }, true)
 }
 
@@ -192,7 +192,7 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 
 // setService makes a change of a service. A text alone is not recorded.
 func setService(ctx context.Context, u *term.UI, o objects, command string, move drain.Move, r *views.NovaDrain) error {
-	made := drain.Kind{Compute: o.compute}.New(move)
+	made := drain.Kind(o.compute).New(move)
 	if !move.Renames() {
 		return applyWork(ctx, u, o.engine, o.format, change.Work{Command: command, Change: made}, r)
 	}

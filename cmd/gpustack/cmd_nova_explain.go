@@ -120,6 +120,6 @@ func runNovaExplain(ctx context.Context, u *term.UI, opts novaExplainOptions) er
 	if err != nil {
 		return err
 	}
-	report := views.NewNovaExplain(explanation)
+	report := views.NovaExplain{Schema: 1, Explanation: explanation}
 	return showReport(u, opts.format, report, func() { report.Print(u) }, report.Verdict == explain.Can)
 }

@@ -21,6 +21,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
+	"gpustack/nova/object"
 	"gpustack/nova/servertest"
 )
 
@@ -408,7 +409,7 @@ func TestFlavorTestInterrupted(t *testing.T) {
 // TestFlavorTestRecovery: the question about a test that was killed says what its answer does.
 func TestFlavorTestRecovery(t *testing.T) {
 	e := change.Entry{ID: 7, Changes: change.KindObjects, Command: "flavor test gpu"}
-	if err := e.SetDetail(servertest.Record{Type: servertest.Type}); err != nil {
+	if err := e.SetDetail(servertest.Record{Head: object.Head{Type: servertest.Type}}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := views.RecoverySummary(e), "entry 7 (flavor test gpu) is reverted: Nova deletes the servers of the test that exist"; got != want {

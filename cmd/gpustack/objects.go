@@ -95,7 +95,7 @@ func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.
 	case plan.Entry.IsOpen() && opts.dryRun:
 		return errDifferent // the warning names the reason
 	}
-	undone := views.UndoneObject(plan.Change)
+	undone := views.UndoneObject(compute, plan.Change)
 	report.Requests, report.Warnings = append(report.Requests, undone.Requests...), append(report.Warnings, undone.Warnings...)
 	showPlan(u, opts.decision, &report, func() { views.PrintUndoneObject(u, entry, compute.URL, undone) }, undone.Warnings...)
 	return decide(u, opts.decision, "undo it?", undone.Summary, &report, func() error {

@@ -10,11 +10,12 @@ import (
 
 // Past is the change of one file that an entry records, as a diff shows it.
 type Past struct {
-	Name   string
-	Action edit.Action
-	Diff   string // with secrets masked
-	// Note says why Diff is not complete; "" if it is.
-	Note string
+	Name   string      `json:"file"`   // the path on the machine
+	Action edit.Action `json:"action"` // what happened to the file
+	// Diff is a unified diff with secrets masked. If note is not "", it has neither context nor
+	// places: the lines that the change replaced, or the values that it set.
+	Diff string `json:"diff"`
+	Note string `json:"note"` // why the diff is not complete; "" if it is
 }
 
 // Past returns the changes of the files of entries[i], where entries are all of the journal. The

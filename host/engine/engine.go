@@ -21,8 +21,8 @@ const User = 65534
 // the machine's devices those that are named. Their limit of locked memory is the one that the
 // engine gives to all containers.
 type Container struct {
-	Image   string
-	Engine  string   // the program that starts containers
+	Image   string   `json:"image"`  // the image as it was named
+	Engine  string   `json:"engine"` // "podman", "docker" or "nerdctl"
 	Devices []string // values of --device
 	// Network is the network namespace: "host" or "none".
 	Network string

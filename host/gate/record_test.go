@@ -29,7 +29,7 @@ const allowedWhole = `{
       "address": "0000:0c:00.0",
       "vendor_id": "15b3",
       "product_id": "101b",
-      "path": [],
+      "bridges": [],
       "driver": "mlx5_core",
       "link_layer": "Ethernet",
       "for": "guests",
@@ -58,7 +58,7 @@ func TestRecordedAllow(t *testing.T) {
 		"needed by root since":         {allowedWhole, "the root file system", false},
 		"nothing was allowed":          {strings.Replace(allowedWhole, "\n    \"0000:0c:00.0\"\n  ", "", 1), "an interface that is up", false},
 		"another product":              {strings.Replace(allowedWhole, "101b", "1017", 1), "an interface that is up", false},
-		"in another slot":              {strings.Replace(allowedWhole, `"path": []`, `"path": ["0000:00:03.0"]`, 1), "an interface that is up", false},
+		"in another slot":              {strings.Replace(allowedWhole, `"bridges": []`, `"bridges": ["0000:00:03.0"]`, 1), "an interface that is up", false},
 		"of a function without record": {strings.Replace(allowedWhole, `    "0000:0c:00.0"`, `    "0000:0c:00.1"`, 1), "an interface that is up", false},
 	} {
 		t.Run(name, func(t *testing.T) {

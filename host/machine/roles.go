@@ -34,14 +34,14 @@ type Containers struct {
 
 // ContainerFunction is the record of a function for containers.
 type ContainerFunction struct {
-	Address           pci.Address   `json:"address"`
-	VendorID          pci.ID        `json:"vendor_id"`
-	ProductID         pci.ID        `json:"product_id"`
-	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"`
-	SubsystemID       *pci.ID       `json:"subsystem_id"`
-	Path              []pci.Address `json:"path"` // the bridges above, outermost first
-	HCA               bool          `json:"hca"`  // an RDMA adapter, else a GPU
-	// UUID is that of a GPU, "" if the driver had not shown it.
+	Address           pci.Address   `json:"address"`             // the function
+	VendorID          pci.ID        `json:"vendor_id"`           // the function's vendor
+	ProductID         pci.ID        `json:"product_id"`          // the function's product
+	SubsystemVendorID *pci.ID       `json:"subsystem_vendor_id"` // the vendor of the board; null if unknown
+	SubsystemID       *pci.ID       `json:"subsystem_id"`        // the board; null if unknown
+	Path              []pci.Address `json:"bridges"`             // the bridges above, outermost first
+	HCA               bool          `json:"hca"`                 // an RDMA adapter; otherwise a GPU
+	// the GPU's UUID; absent if the driver had not shown it
 	UUID string `json:"uuid,omitempty"`
 }
 

@@ -51,20 +51,23 @@ const (
 
 // Prepared is the record of one adapter.
 type Prepared struct {
-	Address           pci.Address `json:"address"` // of the physical function
-	VendorID          pci.ID      `json:"vendor_id"`
-	ProductID         pci.ID      `json:"product_id"`
-	SubsystemVendorID *pci.ID     `json:"subsystem_vendor_id,omitempty"` // of the board
-	SubsystemID       *pci.ID     `json:"subsystem_id,omitempty"`
+	Address           pci.Address `json:"address"`                       // the physical function
+	VendorID          pci.ID      `json:"vendor_id"`                     // its vendor
+	ProductID         pci.ID      `json:"product_id"`                    // its product
+	SubsystemVendorID *pci.ID     `json:"subsystem_vendor_id,omitempty"` // the vendor of the board; absent if unknown
+	SubsystemID       *pci.ID     `json:"subsystem_id,omitempty"`        // the board; absent if unknown
 
-	Path      []pci.Address `json:"path"` // the bridges above, outermost first
-	Driver    string        `json:"driver"`
-	LinkLayer string        `json:"link_layer"` // LinkInfiniBand or LinkEthernet
-	Use       Use           `json:"for"`
-	Whole     bool          `json:"whole"`               // the function itself is assigned, without VFs
-	Eswitch   string        `json:"eswitch,omitempty"`   // "switchdev" or "legacy"; "" to leave it
-	GUIDBase  *GUID         `json:"guid_base,omitempty"` // --guid-base
-	VFs       []PreparedVF  `json:"vfs"`                 // by index; none if Whole
+	Path      []pci.Address `json:"bridges"`    // the bridges above, outermost first
+	Driver    string        `json:"driver"`     // its host driver
+	LinkLayer string        `json:"link_layer"` // "InfiniBand", "Ethernet", or "" if unknown
+	Use       Use           `json:"for"`        // what the functions are recorded for
+	// the physical function itself is assigned, without VFs
+	Whole bool `json:"whole"`
+	// the mode of the eswitch, "switchdev" or "legacy"; absent to leave it
+	Eswitch string `json:"eswitch,omitempty"`
+	// what the GUIDs of VFs are derived from instead of the adapter's; absent for the adapter's
+	GUIDBase *GUID        `json:"guid_base,omitempty"`
+	VFs      []PreparedVF `json:"vfs"` // the VFs, by index; none for a whole adapter
 }
 
 // Identity returns what identifies the recorded adapter.
@@ -75,13 +78,15 @@ func (p Prepared) Identity() pci.Identity {
 
 // PreparedVF is the record of one virtual function.
 type PreparedVF struct {
-	Index     int         `json:"index"`
-	Address   pci.Address `json:"address"`
-	ProductID pci.ID      `json:"product_id"` // sriov_vf_device
-	Driver    string      `json:"driver"`     // that it is bound to: vfio-pci or the host driver
-	NodeGUID  *GUID       `json:"node_guid,omitempty"`
-	PortGUID  *GUID       `json:"port_guid,omitempty"`
-	MAC       string      `json:"mac,omitempty"` // of a VF on Ethernet
+	Index   int         `json:"index"`   // from 0
+	Address pci.Address `json:"address"` // the address that the VF will have
+	// the VF's product (sriov_vf_device), which differs from that of the physical function
+	ProductID pci.ID `json:"product_id"`
+	Driver    string `json:"driver"` // the driver that the VF is bound to at boot
+	// absent on Ethernet: the driver derives it from the MAC address
+	NodeGUID *GUID  `json:"node_guid,omitempty"`
+	PortGUID *GUID  `json:"port_guid,omitempty"` // absent on Ethernet, likewise
+	MAC      string `json:"mac,omitempty"`       // absent on InfiniBand
 }
 
 // At returns the record of the adapter at an address, or nil. A nil record has no adapters.

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
+	"gpustack/nova/object"
 )
 
 // Errors of changes of services.
@@ -23,15 +24,16 @@ var (
 // Type is the type of compute services in the journal.
 const Type = "service"
 
-// Record is what the journal stores of a change of a service, in the field objects of its entry.
-type Record struct {
-	Type string `json:"type"` // "service"
-	cloud.Scope
-	Move
+// Kind returns the kind of changes of compute services, in one cloud.
+func Kind(c *cloud.Compute) object.Kind[Move] {
+	return object.Kind[Move]{Compute: c, Objects: Type, OfCloud: true}
 }
 
+// Change is a change of one service, planned or recorded.
+type Change = object.Change[Move]
+
 // ParseRecord returns the record of an entry of kind objects.
-func ParseRecord(e change.Entry) (Record, error) { return change.ParseObject[Record](e, Type) }
+func ParseRecord(e change.Entry) (Move, error) { return change.ParseObject[Move](e, Type) }
 
 // Own returns the ids of the drains that entries of a journal record.
 func Own(entries []change.Entry) (ids []string) {
@@ -48,17 +50,14 @@ func Own(entries []change.Entry) (ids []string) {
 	return ids
 }
 
-// ObjectType returns the type that the record names.
-func (r Record) ObjectType() string { return r.Type }
-
 // Valid returns an error unless the record disables or enables one service, or takes over a drain,
 // for a reason of gpustack's.
-func (r Record) Valid() error {
-	if r.Host == "" || r.Before.same(r.After) {
+func (m Move) Valid() error {
+	if m.Host == "" || m.Before.same(m.After) {
 		return errors.New("not a change of a service")
 	}
 	var err error
-	for _, s := range []State{r.Before, r.After} {
+	for _, s := range []State{m.Before, m.After} {
 		if _, ours := ParseReason(s.Reason); !s.Enabled && !ours {
 			err = fmt.Errorf("not a reason of gpustack: %q", s.Reason)
 		}
@@ -66,169 +65,70 @@ func (r Record) Valid() error {
 	return err
 }
 
-// scopeOf returns the cloud and the region. Services belong to no project.
-func scopeOf(c *cloud.Compute) cloud.Scope {
-	s := c.Scope()
-	s.Project = ""
-	return s
+// With returns the move as it is recorded.
+func (m Move) With(h object.Head) Move {
+	m.Head = h
+	return m
 }
 
-// Kind is the kind of changes of compute services, in one cloud.
-type Kind struct {
-	Compute *cloud.Compute
-}
-
-// Name is the name of the kind in the journal.
-func (Kind) Name() string { return change.KindObjects }
-
-// Type is the type of the objects of the kind.
-func (Kind) Type() string { return Type }
-
-// Handles reports whether an entry belongs to the cloud and the region of the kind.
-func (k Kind) Handles(e change.Entry) bool {
-	r, err := ParseRecord(e)
-	return err == nil && r.Is(scopeOf(k.Compute))
-}
-
-// New returns the change that makes a move.
-func (k Kind) New(m Move) *Change {
-	return &Change{Move: m, scope: scopeOf(k.Compute), compute: k.Compute}
-}
-
-// Open returns the change that an entry records.
-func (k Kind) Open(_ context.Context, e change.Entry) (change.Change, error) {
-	r, err := ParseRecord(e)
-	if err != nil {
-		return nil, err
-	}
-	return &Change{Move: r.Move, scope: r.Scope, compute: k.Compute, status: e.Status}, nil
-}
-
-// Requests returns the request that makes a move of the service of the kind's cloud.
-func Requests(c *cloud.Compute, s cloud.ComputeService, m Move) []cloud.Request {
+// Requests returns the request that makes a move that was planned.
+func (m Move) Requests(c *cloud.Compute) []cloud.Request {
 	switch {
 	case !m.Changed():
 		return nil
 	case m.After.Enabled:
-		return []cloud.Request{c.EnableRequest(s)}
+		return []cloud.Request{c.EnableRequest(m.service)}
 	}
-	return []cloud.Request{c.DisableRequest(s, m.After.Reason)}
+	return []cloud.Request{c.DisableRequest(m.service, m.After.Reason)}
 }
 
-// Change is a change of one service, planned or recorded.
-type Change struct {
-	Move
-	scope   cloud.Scope
-	compute *cloud.Compute
-	status  change.Status // of the entry that it was opened from; "" for a planned change
-	is      cloud.ComputeService
-}
-
-// Kind is the name of its kind.
-func (*Change) Kind() string { return change.KindObjects }
-
-// Record writes the states into an entry.
-func (c *Change) Record(e *change.Entry) error {
-	return e.SetDetail(Record{Type: Type, Scope: c.scope, Move: c.Move})
-}
-
-// Check returns an error if the credentials are for another cloud, or if the service is neither as
-// the change expects it nor as it leaves it.
-func (c *Change) Check(ctx context.Context, p change.Purpose) error {
-	if p == change.ToLook {
-		return nil
+// Check returns an error unless the service is as the move expects it.
+func (m Move) Check(ctx context.Context, c *cloud.Compute) error {
+	is, err := Find(ctx, c, m.Host)
+	if now := stateOf(is); err == nil && !now.same(m.Before) {
+		err = changedError(m.Host, now)
 	}
-	if err := c.scope.Expect(scopeOf(c.compute)); err != nil {
-		return err
-	}
-	if p == change.ToRecover || p == change.ToUndo && c.status != change.Done {
-		return nil
-	}
-	is, err := Find(ctx, c.compute, c.Host)
-	if err != nil {
-		return err
-	}
-	c.is = is
-	now := stateOf(is)
-	if expected := now.same(c.Before); p == change.ToUndo && (expected || now.same(c.After)) || expected {
-		return nil
-	}
-	return changedError(c.Host, now)
+	return err
 }
 
 func changedError(name string, now State) error {
 	return fmt.Errorf("the compute service of %s %w: it is %s", name, ErrChanged, now)
 }
 
-// Back returns what undo does: nothing if the service has that state already. It is known after
-// Check.
-func (c *Change) Back() Move {
-	back := Move{c.Host, stateOf(c.is), c.Before}
+// Back returns the move that undoes this one: none if the service has that state already.
+func (m Move) Back(ctx context.Context, c *cloud.Compute) (back Move, stays []string, err error) {
+	is, err := Find(ctx, c, m.Host)
+	now := stateOf(is)
+	back = Move{m.Head, m.Host, now, m.Before, is}
 	if back.Renames() {
-		back.After = back.Before
+		back.After = now
 	}
-	return back
+	if err == nil && !now.same(m.Before) && !now.same(m.After) {
+		err = changedError(m.Host, now)
+	}
+	return back, nil, err
 }
 
-// Requests returns the request that makes a move of the service of the change. It is known after
-// Check.
-func (c *Change) Requests(m Move) []cloud.Request { return Requests(c.compute, c.is, m) }
-
-// Make makes a move that is not recorded, see [Move.Renames].
-func (c *Change) Make(ctx context.Context) error {
-	if err := c.Check(ctx, change.ToApply); err != nil {
-		return err
-	}
-	_, err := c.make(ctx, c.Move)
-	return err
-}
-
-// Apply makes the change.
-func (c *Change) Apply(ctx context.Context, _ func() error) (change.Outcome, error) {
-	if cause := context.Cause(ctx); cause != nil {
-		return change.None, fmt.Errorf("%w, nothing was changed", cause)
-	}
-	return c.make(ctx, c.Move)
-}
-
-// Undo makes the change that undoes this one, unless the service has changed meanwhile.
-func (c *Change) Undo(ctx context.Context, _ func() error) (change.Outcome, error) {
-	if cause := context.Cause(ctx); cause != nil {
-		return change.Stands, fmt.Errorf("%w, nothing was changed", cause)
-	}
-	outcome, err := c.back(ctx)
-	return outcome.OfUndo(), err
-}
-
-func (c *Change) back(ctx context.Context) (change.Outcome, error) {
-	is, err := Find(ctx, c.compute, c.Host)
-	if err != nil {
-		return change.None, err
-	}
-	c.is = is
-	if now := stateOf(is); !now.same(c.Before) && !now.same(c.After) {
-		return change.None, changedError(c.Host, now)
-	}
-	return c.make(ctx, c.Back())
-}
-
-// make makes a move and reads the service back. Without the answer of the request its effect would
+// Make makes the move and reads the service back. Without the answer of the request its effect would
 // be unknown, so an interrupt does not end it.
-func (c *Change) make(ctx context.Context, m Move) (change.Outcome, error) {
+func (m Move) Make(ctx context.Context, c *cloud.Compute) (change.Outcome, error) {
 	if !m.Changed() {
 		return change.Stands, nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	var err error
+	is, err := Find(ctx, c, m.Host)
+	if err != nil {
+		return change.None, err
+	}
 	if m.After.Enabled {
-		err = c.compute.EnableService(ctx, c.is)
+		err = c.EnableService(ctx, is)
 	} else {
-		err = c.compute.DisableService(ctx, c.is, m.After.Reason)
+		err = c.DisableService(ctx, is, m.After.Reason)
 	}
 	if cloud.IsRefused(err) {
 		return change.None, fmt.Errorf("nothing was changed: %w", err)
 	}
-	is, readErr := Find(ctx, c.compute, c.Host)
+	is, readErr := Find(ctx, c, m.Host)
 	if readErr != nil {
 		return change.Open, errors.Join(err, readErr)
 	}
@@ -240,35 +140,30 @@ func (c *Change) make(ctx context.Context, m Move) (change.Outcome, error) {
 	case err != nil:
 		return change.Open, err
 	default:
-		return change.Stands, fmt.Errorf("the compute service of %s %w: it is %s", c.Host, ErrDrift, now)
+		return change.Stands, fmt.Errorf("the compute service of %s %w: it is %s", m.Host, ErrDrift, now)
 	}
 }
 
 // Recover determines from the cloud what an interrupted run has made. An undo that has begun is
 // completed.
-func (c *Change) Recover(ctx context.Context, _ func() error) (change.Outcome, string, error) {
-	ctx = context.WithoutCancel(ctx)
-	undoing := c.status == change.Undoing
-	is, err := Find(ctx, c.compute, c.Host)
+func (m Move) Recover(ctx context.Context, c *cloud.Compute, undoing bool) (Move, change.Outcome, string, error) {
+	none := map[bool]change.Outcome{true: change.Reverted, false: change.None}[undoing]
+	is, err := Find(ctx, c, m.Host)
 	switch {
 	case errors.Is(err, ErrNoService):
-		gone := "was interrupted, and the compute service of " + c.Host + " was deleted since"
-		return map[bool]change.Outcome{true: change.Reverted, false: change.None}[undoing], gone, nil
+		return m, none, "was interrupted, and the compute service of " + m.Host + " was deleted since", nil
 	case err != nil:
-		return change.Open, "", err
+		return m, change.Open, "", err
 	}
-	c.is = is
-	now := stateOf(is)
-	switch {
-	case undoing && now.same(c.Before):
-		return change.Reverted, "", nil
+	switch now := stateOf(is); {
+	case now.same(m.Before):
+		return m, none, "", nil
 	case undoing:
-		outcome, err := c.back(ctx)
-		return outcome.OfRecoveredUndo(), "", err
-	case now.same(c.After):
-		return change.Stands, "", nil
-	case now.same(c.Before):
-		return change.None, "", nil
+		outcome, err := object.Undo(ctx, c, m)
+		return m, outcome.OfRecoveredUndo(), "", err
+	case now.same(m.After):
+		return m, change.Stands, "", nil
+	default:
+		return m, change.None, "was interrupted, and the compute service of " + m.Host + " has changed since: it is " + now.String(), nil
 	}
-	return change.None, "was interrupted, and the compute service of " + c.Host + " has changed since: it is " + now.String(), nil
 }

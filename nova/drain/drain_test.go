@@ -121,7 +121,7 @@ func TestTakeOver(t *testing.T) {
 	if err != nil || !isOurs || m.Renames() || m.Before.Reason != ours || r.Text != "mine" {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if err := (drain.Record{Type: drain.Type, Move: m}).Valid(); err != nil {
+	if err := m.Valid(); err != nil {
 		t.Error(err)
 	}
 }
@@ -169,7 +169,7 @@ func newLab(t *testing.T, newest int) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{drain.Kind{Compute: l.compute}}}
+	l.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{drain.Kind(l.compute)}}
 	return l
 }
 
@@ -191,7 +191,7 @@ func (l *lab) make(plan func(cloud.ComputeService) (drain.Move, error)) (change.
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return l.engine.Apply(context.Background(), change.Work{Command: "nova drain gpu1", Change: drain.Kind{Compute: l.compute}.New(m)})
+	return l.engine.Apply(context.Background(), change.Work{Command: "nova drain gpu1", Change: drain.Kind(l.compute).New(m)})
 }
 
 // look returns looks at gpu1 while it is enabled.
@@ -232,7 +232,7 @@ func TestUndo(t *testing.T) {
 			}
 			step, err := drain.NewStep(l.service(), "reboot")
 			if err == nil {
-				err = drain.Kind{Compute: l.compute}.New(step).Make(t.Context())
+				err = drain.Kind(l.compute).New(step).Make(t.Context())
 			}
 			if now, _ := drain.ParseReason(l.reason()); err != nil || now != (drain.Reason{Since: r.Since, ID: r.ID, Text: "reboot"}) {
 				t.Fatalf("%s, %v", l.reason(), err)
@@ -372,7 +372,7 @@ func TestRecover(t *testing.T) {
 				if planErr != nil {
 					t.Fatal(planErr)
 				}
-				_, err = l.engine.Apply(t.Context(), change.Work{Change: drain.Kind{Compute: l.compute}.New(m)})
+				_, err = l.engine.Apply(t.Context(), change.Work{Change: drain.Kind(l.compute).New(m)})
 			}
 			entries, listErr := l.engine.Store.List()
 			if err == nil || listErr != nil || len(entries) != 1 || !entries[0].IsOpen() {

@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/nova/cloud"
+	"gpustack/nova/object"
 )
 
 // Errors of plans.
@@ -68,9 +69,12 @@ func (s State) String() string {
 
 // Move is a change of the state of one service.
 type Move struct {
+	object.Head
 	Host   string `json:"nova_host"` // the host's name in Nova
 	Before State  `json:"old_state"` // the state of the service before the change
 	After  State  `json:"new_state"` // the state of the service after the change
+
+	service cloud.ComputeService // of a planned move
 }
 
 // Changed reports whether the move is to be made.
@@ -80,17 +84,17 @@ func (m Move) Changed() bool { return m.Before != m.After }
 // journal: the state is the same for Nova and for the undo of the entry that has disabled it.
 func (m Move) Renames() bool { return m.Changed() && m.Before.same(m.After) }
 
-// Text returns the state of the service, a line for each value, before or after the move, for
-// diffs.
-func (m Move) Text(after bool) string {
+// Side returns the name of the service, and its state before or after the move, a line for each value.
+func (m Move) Side(after bool) (name, text string) {
 	s := m.Before
 	if after {
 		s = m.After
 	}
-	if s.Enabled {
-		return "status          enabled\n"
+	text = "status          enabled\n"
+	if !s.Enabled {
+		text = "status          disabled\ndisabled_reason " + s.Reason + "\n"
 	}
-	return "status          disabled\ndisabled_reason " + s.Reason + "\n"
+	return "service " + m.Host, text
 }
 
 // Find returns the compute service of a host, by its name exactly.
@@ -130,7 +134,7 @@ func short(name string) string {
 //
 // Errors: ErrOtherReason, ErrOtherOperator.
 func NewDraining(s cloud.ComputeService, text string, now time.Time, own []string, takeOver bool) (Move, error) {
-	m := Move{Host: s.Host, Before: stateOf(s)}
+	m := Move{Host: s.Host, Before: stateOf(s), service: s}
 	r, ours := ParseReason(s.Reason)
 	switch foreign := !slices.Contains(own, r.ID); {
 	case !s.Enabled && !ours:
@@ -150,7 +154,7 @@ func NewDraining(s cloud.ComputeService, text string, now time.Time, own []strin
 //
 // Errors: ErrNotDrained, ErrOtherReason.
 func NewStep(s cloud.ComputeService, text string) (Move, error) {
-	m := Move{Host: s.Host, Before: stateOf(s)}
+	m := Move{Host: s.Host, Before: stateOf(s), service: s}
 	r, ours := ParseReason(s.Reason)
 	switch {
 	case s.Enabled:
@@ -168,7 +172,7 @@ func NewStep(s cloud.ComputeService, text string) (Move, error) {
 //
 // Errors: ErrOtherReason.
 func NewEnabling(s cloud.ComputeService) (Move, error) {
-	m := Move{s.Host, stateOf(s), State{Enabled: true}}
+	m := Move{Host: s.Host, Before: stateOf(s), After: State{Enabled: true}, service: s}
 	if _, ours := ParseReason(s.Reason); !s.Enabled && !ours {
 		return m, otherReason(s)
 	}

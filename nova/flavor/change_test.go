@@ -15,6 +15,7 @@ import (
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 	"gpustack/nova/flavor"
+	"gpustack/nova/object"
 )
 
 // journal makes changes of flavors, recorded in a folder of the test.
@@ -32,14 +33,14 @@ func newJournal(t *testing.T) *journal {
 		t.Fatal(err)
 	}
 	compute := connect(t, c)
-	return &journal{t, c, compute, change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind{Compute: compute}}}}
+	return &journal{t, c, compute, change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind(compute)}}}
 }
 
 func (j *journal) apply(m flavor.Move) (change.Entry, error) {
 	return j.engine.Apply(context.Background(), change.Work{Command: "flavor", Change: j.kind().New(m)})
 }
 
-func (j *journal) kind() flavor.Kind { return flavor.Kind{Compute: j.compute} }
+func (j *journal) kind() object.Kind[flavor.Move] { return flavor.Kind(j.compute) }
 
 // flavors returns the flavors of the cloud as text, by their ids.
 func (j *journal) flavors() map[string]string {

@@ -165,12 +165,12 @@ func state(f *cloud.Flavor, projects []string) *flavor.State {
 
 // apply makes a plan without the journal, and returns the flavor.
 func apply(ctx context.Context, plan flavor.Plan, compute *cloud.Compute) (cloud.Flavor, error) {
-	c := flavor.Kind{Compute: compute}.New(plan.Move)
+	c := flavor.Kind(compute).New(plan.Move)
 	outcome, err := c.Apply(ctx, nil)
 	if (outcome == change.Stands) != (err == nil) {
 		err = errors.Join(err, fmt.Errorf("outcome %d", outcome))
 	}
-	return c.After.Flavor, err
+	return c.Move.After.Flavor, err
 }
 
 // TestPlan: what is asked for against what is there, on clouds of all ages.

@@ -11,17 +11,32 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
+	"gpustack/nova/object"
 )
 
-// Move is a change of one flavor from one state to another: nil is no flavor. A new flavor has no
-// id until [NewChange] gives it one.
+// Move is a change of one flavor from one state to another. A new flavor has no id until With gives
+// it one.
 type Move struct {
-	Before, After *State
+	object.Head
+	Before *State `json:"before"` // the flavor before the change; null if it was created
+	After  *State `json:"after"`  // the flavor after the change; null if it was deleted
+}
+
+// Side returns the name of the flavor before or after the move, "" if there is none, and its values.
+func (m Move) Side(after bool) (name, text string) {
+	s := m.Before
+	if after {
+		s = m.After
+	}
+	if s != nil {
+		name = "flavor " + s.Name
+	}
+	return name, Text(s)
 }
 
 // Inverse returns the move that undoes this one.
 func (m Move) Inverse() Move {
-	return Move{Before: m.After, After: m.Before}
+	return Move{m.Head, m.After, m.Before}
 }
 
 // Requests returns the requests that make the move, in their order.
@@ -216,9 +231,9 @@ func setSpecs(ctx context.Context, c *cloud.Compute, f cloud.Flavor, set map[str
 	return nil
 }
 
-// make makes the move, all of it or nothing. A new flavor that cannot be completed is deleted:
+// Make makes the move, all of it or nothing. A new flavor that cannot be completed is deleted:
 // without its extra specs it would boot guests without devices.
-func (m Move) make(ctx context.Context, c *cloud.Compute) (change.Outcome, error) {
+func (m Move) Make(ctx context.Context, c *cloud.Compute) (change.Outcome, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return change.None, fmt.Errorf("%w, nothing was changed", cause)
 	}

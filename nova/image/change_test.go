@@ -35,7 +35,7 @@ func newJournal(t *testing.T) *journal {
 		t.Fatal(err)
 	}
 	j := &journal{t: t, cloud: c, compute: connect(t, c)}
-	j.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind{Compute: j.compute}, image.Kind{Compute: j.compute}}}
+	j.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind(j.compute), image.Kind(j.compute)}}
 	return j
 }
 
@@ -65,7 +65,7 @@ func move() image.Move {
 }
 
 func (j *journal) apply(m image.Move) (change.Entry, error) {
-	return j.engine.Apply(context.Background(), change.Work{Command: "image set debian", Change: image.Kind{Compute: j.compute}.New(m)})
+	return j.engine.Apply(context.Background(), change.Work{Command: "image set debian", Change: image.Kind(j.compute).New(m)})
 }
 
 func (j *journal) image() map[string]any {

@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	"gpustack/nova/cloud"
+	"gpustack/nova/object"
 )
 
 // Move is a change of values of one image.
 type Move struct {
+	object.Head
 	ID     string  `json:"id"`     // the image
 	Name   string  `json:"name"`   // the image's name
 	Owner  string  `json:"owner"`  // the id of the image's project
@@ -68,8 +70,8 @@ func (m Move) Requests() []cloud.Request {
 	return []cloud.Request{{Method: "PATCH", Path: "/v2/images/" + m.ID, Body: body}}
 }
 
-// Text returns the values of an image that a move changes, a line for each, before or after it.
-func (m Move) Text(after bool) string {
+// Side returns the name of the image, and the values that the move changes, before or after it.
+func (m Move) Side(after bool) (name, text string) {
 	var b strings.Builder
 	for _, v := range m.Values {
 		value := v.Before
@@ -80,7 +82,7 @@ func (m Move) Text(after bool) string {
 			b.WriteString(line(v.Name, *value))
 		}
 	}
-	return b.String()
+	return "image " + m.Name, b.String()
 }
 
 // Text returns the values of an image that gpustack can change, a line for each, for diffs.

@@ -59,6 +59,7 @@ func Count(r nova.Release, sides []nova.Side, hosts []nova.Host) Counts {
 	}
 	slices.SortFunc(counts.Devices, func(a, b Function) int { return cmp.Or(cmp.Compare(a.Host, b.Host), a.Address.Compare(b.Address)) })
 	counts.Devices = slices.Compact(counts.Devices)
+	counts.DeviceCount = new(len(counts.Devices))
 	return counts
 }
 

@@ -11,6 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
+	"gpustack/nova/object"
 )
 
 // Type is the type of an object in the journal.
@@ -48,8 +49,7 @@ const (
 // Record is what the journal stores of a test, in the field objects of its entry. It contains no
 // credentials, no user_data, no command and no text of a console.
 type Record struct {
-	Type string `json:"type"` // "server"
-	cloud.Scope
+	object.Head
 	Flavor  string   `json:"flavor"`
 	Image   string   `json:"image"`
 	Keep    bool     `json:"keep"`
@@ -114,9 +114,6 @@ func (r Record) Names() string {
 // ParseRecord returns the record of an entry of kind objects.
 func ParseRecord(e change.Entry) (Record, error) { return change.ParseObject[Record](e, Type) }
 
-// ObjectType returns the type that the record names.
-func (r Record) ObjectType() string { return r.Type }
-
 // Valid returns an error unless all servers of the record have names of a test.
 func (r Record) Valid() error {
 	if len(r.Servers) == 0 {
@@ -156,7 +153,7 @@ func (k Kind) Handles(e change.Entry) bool {
 
 // New returns the change that creates the servers of a plan.
 func (k Kind) New(p Plan) *Change {
-	r := Record{Type: Type, Scope: k.Compute.Scope(), Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Run: p.Command.Hash(),
+	r := Record{Head: object.Head{Type: Type, Scope: k.Compute.Scope()}, Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Run: p.Command.Hash(),
 		Process: thisProcess(k.Root)}
 	r.Servers = append(r.Servers, p.Servers...)
 	return &Change{record: r, kind: k, plan: &p}

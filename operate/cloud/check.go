@@ -33,12 +33,16 @@ type CheckOptions struct {
 
 // Checked is what nova check has read and found.
 type Checked struct {
-	Release  nova.Release
-	Sides    []nova.Side
-	Counts   novacheck.Counts
-	Findings []host.Finding
-	Warnings []string
-	Here     bool // the files are those of this machine
+	// the release of Nova: "mitaka" to "2026.2", also for a newer one, with a warning
+	Release nova.Release `json:"release"`
+	// the checked files of each machine, or of this machine's services of each kind
+	Sides []nova.Side `json:"configurations"`
+	novacheck.Counts
+	// the results of the checks "option", "alias", "device_spec", "filters", "placement" and
+	// "flavors", by file and line, then of "service"
+	Findings []host.Finding `json:"findings"`
+	Warnings []string       `json:"warnings"` // what could not be read or judged
+	Here     bool           // the files are those of this machine
 }
 
 // Check checks the files of controllers and compute nodes against each other, and against the

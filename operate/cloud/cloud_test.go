@@ -111,7 +111,7 @@ func TestPlanUndo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry, err := engine.Apply(t.Context(), change.Work{Command: "flavor create", Change: flavor.Kind{Compute: compute}.New(made.Move)})
+	entry, err := engine.Apply(t.Context(), change.Work{Command: "flavor create", Change: flavor.Kind(compute).New(made.Move)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestPlanUndo(t *testing.T) {
 		t.Error(err)
 	}
 	plan, recovered, err := PlanUndo(t.Context(), engine, entry)
-	if undone, ok := plan.Change.(*flavor.Change); err != nil || recovered || !ok || undone.After.Name != "gpu.k4200.2" {
+	if undone, ok := plan.Change.(*flavor.Change); err != nil || recovered || !ok || undone.Move.After.Name != "gpu.k4200.2" {
 		t.Errorf("%+v, %t, %v", plan, recovered, err)
 	}
 	if _, err := engine.Undo(t.Context(), entry.ID); err != nil {

@@ -37,12 +37,13 @@ var errNoDatabase = host.WithHint(errors.New("--guests: rows are judged in a dat
 
 // Explanation is why the hosts of a cloud can or cannot build a guest.
 type Explanation struct {
-	Cloud  string          // URL of nova-api
-	Flavor string          // its name
-	Server *explain.Server // nil if the options name none
+	Cloud  string `json:"cloud"`       // the address of Nova's API
+	Flavor string `json:"flavor_name"` // the flavor; with --server that of the server
+	// the server whose fault is explained; null with --flavor
+	Server *explain.Server `json:"failed_server"`
 	explain.Report
-	Findings []host.Finding // failed checks of the files
-	Warnings []string
+	Findings []host.Finding `json:"findings"` // checks of the files that fail
+	Warnings []string       `json:"warnings"` // what could not be read
 }
 
 // Explain reads the files, the cloud and the databases, and judges the hosts. Of a server that has

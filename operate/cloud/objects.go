@@ -42,7 +42,7 @@ func PlanUndo(ctx context.Context, engine change.Engine, e change.Entry) (plan c
 
 // kinds returns the kinds of changes of objects of a cloud, one for each type of object.
 func kinds(compute *cloud.Compute) []change.Kind {
-	return []change.Kind{flavor.Kind{Compute: compute}, image.Kind{Compute: compute}, drain.Kind{Compute: compute},
+	return []change.Kind{flavor.Kind(compute), image.Kind(compute), drain.Kind(compute),
 		servertest.Kind{Compute: compute, Root: thisMachine()}}
 }
 

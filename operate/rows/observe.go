@@ -10,13 +10,19 @@ import (
 
 // Observed is what rows, pools and allocations are judged to be.
 type Observed struct {
-	Summary     cleanup.Summary
-	Cells       []cleanup.CellSummary // the same by cell
-	Hosts       []HostRows            // rows that are not legitimate, by cell, host and verdict
-	Findings    []cleanup.Finding     // by cell, host and address: of all rows if the options say so, otherwise of those that are listed
-	Pools       cleanup.PoolReport
-	Allocations cleanup.AllocationReport
-	Unread      error // what Placement has not answered, nil for nothing
+	// how many rows have which verdict; free rows without a contradiction are not counted
+	Summary cleanup.Summary       `json:"summary"`
+	Cells   []cleanup.CellSummary // the same by cell
+	Hosts   []HostRows            // rows that are not legitimate, by cell, host and verdict
+	// Findings are the rows that are neither legitimate nor busy for no longer than --busy-after,
+	// with --all those too, by cell, host and address; after --apply, what is left, unless the run
+	// was interrupted.
+	Findings []cleanup.Finding `json:"findings"`
+	// the comparison of pci_stats of compute nodes with their rows
+	Pools cleanup.PoolReport `json:"pools"`
+	// the comparison of allocations on PCI devices in Placement with instances and migrations
+	Allocations cleanup.AllocationReport `json:"allocations"`
+	Unread      error                    // what Placement has not answered, nil for nothing
 }
 
 // Different reports whether a row, pool or allocation is not as it should be.

@@ -12,14 +12,19 @@ import (
 	"gpustack/host/metrics"
 )
 
-// Checked is what a check prints for people: the verdict with what to do next, and findings.
-type Checked struct {
-	Machine  string // the line above the verdict, "" for none
-	Verdict  checklist.Verdict
-	Findings []host.Finding // in the order of the checks
-	Warnings []string       // for standard error
-	Next     *host.Next     // nil for none
-	Line     string         // what stands beside the verdict in place of the next step; "" for that
+// Check is what the output of each check of a machine has (docs/json.md), and what is printed of it.
+type Check struct {
+	Schema int `json:"schema"`
+	// what the checks amount to; of container check "ready", "not ready" or "unknown" only
+	Verdict  checklist.Verdict `json:"verdict"`
+	Passed   bool              `json:"passed"`   // whether no check has failed
+	Findings []host.Finding    `json:"findings"` // at least one of each check, in the order of the checks
+	// files that cannot be read or parsed; why the cache of initramfs images is not used
+	Warnings []string   `json:"warnings"`
+	Next     *host.Next `json:"next"` // the next step; null for none
+
+	Machine string    // the line above the verdict, "" for none
+	Line    host.Text // what stands beside the verdict in place of the next step; "" for that
 	// Missing is the name of a check whose findings are listed if they are n/a: the verdict depends on
 	// them. Without a verdict, those of every check are.
 	Missing string
@@ -27,9 +32,27 @@ type Checked struct {
 	Metrics []metrics.Sample
 }
 
+// newCheck returns the report of the checks of a subject, with the next step that the verdict alone
+// decides.
+func newCheck(subject, machine string, v checklist.Verdict, findings []host.Finding, warnings []string) Check {
+	c := Check{Schema: 1, Machine: machine, Verdict: v, Passed: !host.Failed(findings), Findings: findings, Warnings: warnings}
+	again := host.NewCommand(subject + " check")
+	switch v {
+	case checklist.PendingReboot:
+		c.Next = host.NewNext(again, host.NeedReboot)
+	case checklist.NotPrepared, checklist.NotReady, checklist.Drifted:
+		c.Next = host.NewNext(again, host.NeedRemedies)
+	case checklist.Ready, checklist.Unknown:
+	}
+	return c
+}
+
+// Checked returns the report itself, of which commands print a part for people.
+func (c Check) Checked() Check { return c }
+
 // PrintCheck prints the verdict, failures and warnings, and the number of the other checks; with
 // all every finding in the order of the checks.
-func PrintCheck(u *term.UI, c Checked, all bool) {
+func PrintCheck(u *term.UI, c Check, all bool) {
 	if c.Machine != "" {
 		u.Printf("%s\n\n", term.Printable(c.Machine))
 	}
@@ -54,7 +77,7 @@ func PrintCheck(u *term.UI, c Checked, all bool) {
 	u.Printf("\n%s\n", rest)
 }
 
-func (c Checked) colour() string {
+func (c Check) colour() string {
 	switch c.Verdict {
 	case checklist.Ready:
 		return term.Green
@@ -65,9 +88,9 @@ func (c Checked) colour() string {
 }
 
 // line returns what stands beside the verdict.
-func (c Checked) line(u *term.UI) string {
+func (c Check) line(u *term.UI) string {
 	if c.Line != "" || c.Next == nil {
-		return cmp.Or(c.Line, "the checks below name what cannot be read")
+		return u.Text(cmp.Or(c.Line, "the checks below name what cannot be read"))
 	}
 	text := c.Next.Sentence(u.Command)
 	if subject, again := strings.CutSuffix(c.Next.Command.Name(), " check"); again {
@@ -79,21 +102,9 @@ func (c Checked) line(u *term.UI) string {
 	return text
 }
 
-// nextOf returns the next step after a check whose verdict alone decides it; nil for none.
-func nextOf(v checklist.Verdict, check host.Command) *host.Next {
-	switch v {
-	case checklist.Ready, checklist.Unknown:
-		return nil
-	case checklist.PendingReboot:
-		return host.NewNext(check, host.NeedReboot)
-	case checklist.NotPrepared, checklist.NotReady, checklist.Drifted:
-	}
-	return host.NewNext(check, host.NeedRemedies)
-}
-
 // notable returns the failures, then the warnings, and then what could not be checked and is
 // missing.
-func (c Checked) notable() []host.Finding {
+func (c Check) notable() []host.Finding {
 	order := []host.Status{host.Fail, host.Warn, host.NA}
 	listed := slices.DeleteFunc(slices.Clone(c.Findings), func(f host.Finding) bool {
 		return f.Status == host.Pass || f.Status == host.NA && c.Verdict != checklist.Unknown && f.Check != c.Missing

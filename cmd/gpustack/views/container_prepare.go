@@ -31,11 +31,8 @@ type ContainerPrepare struct {
 
 // containerFunction is a function of the record.
 type containerFunction struct {
-	Address   pci.Address `json:"address"`    // the function
-	VendorID  pci.ID      `json:"vendor_id"`  // the function's vendor
-	ProductID pci.ID      `json:"product_id"` // the function's product
-	HCA       bool        `json:"hca"`        // an RDMA adapter; otherwise a GPU
-	Names     []string    `json:"names"`      // the function's qualified CDI names
+	machine.ContainerFunction
+	Names []string `json:"names"` // the function's qualified CDI names
 }
 
 // NewContainerPrepare returns the report of a plan of container prepare. head is its common part.
@@ -46,7 +43,7 @@ func NewContainerPrepare(head Report, plan containerprepare.Plan) ContainerPrepa
 	}
 	r.Changed = len(plan.Files.Pending()) > 0 || head.Root.IsMachine() && len(plan.Boot.Pending()) > 0
 	for _, f := range plan.Record.Functions {
-		r.Functions = append(r.Functions, containerFunction{f.Address, f.VendorID, f.ProductID, f.HCA, plan.NamesOf[f.Address]})
+		r.Functions = append(r.Functions, containerFunction{f, plan.NamesOf[f.Address]})
 	}
 	if len(r.Functions) > 0 {
 		r.Options = &plan.Record.Options

@@ -5,7 +5,6 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/nova/cloud"
 	"gpustack/nova/drain"
 )
 
@@ -14,11 +13,6 @@ type Drained struct {
 	Schema int    `json:"schema"`
 	Cloud  string `json:"cloud"` // the address of Nova's API
 	drain.Status
-}
-
-// NewDrained returns the report of a cloud's services.
-func NewDrained(c *cloud.Compute, s drain.Status) Drained {
-	return Drained{Schema: 1, Cloud: c.URL, Status: s}
 }
 
 // Print prints the report as text.

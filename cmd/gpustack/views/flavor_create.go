@@ -9,8 +9,8 @@ import (
 	"gpustack/nova/flavor"
 )
 
-// FlavorCreate is the output of flavor create (docs/json.md).
-type FlavorCreate struct {
+// FlavorPlan is the output of flavor create and flavor delete (docs/json.md).
+type FlavorPlan struct {
 	Report
 	Cloud string `json:"cloud"` // the address of Nova's API
 	// the microversion of the requests: "2.86", or the newest of the cloud if that is older
@@ -18,31 +18,33 @@ type FlavorCreate struct {
 	Changes      []cloud.Request `json:"changes"` // the requests, in order
 	// the flavor before the change; null if it is new
 	Before *flavor.State `json:"before"`
-	// the flavor after the change; its id is "" until it is created
-	After    flavor.State `json:"after"`
-	Defaults []string     `json:"defaults"` // the default sizes for each device
-	// what each device can have on the hosts; absent without --fit
+	// the flavor after the change, whose id is "" until it is created; null if it is deleted
+	After    *flavor.State `json:"after"`
+	Defaults []string      `json:"defaults"` // the default sizes for each device
+	// what each device can have on the hosts; absent without --fit of flavor create
 	Fit *flavor.Fit `json:"fit,omitempty"`
 }
 
-// NewFlavorCreate returns the report of a plan of a flavor. head is its common part; fit is how
+// NewFlavorPlan returns the report of a plan of a flavor. head is its common part; fit is how
 // sizes were derived, if they were.
-func NewFlavorCreate(head Report, c *cloud.Compute, plan flavor.Plan, fit *flavor.Fit) FlavorCreate {
-	head.then(host.NewCommand("flavor test").Arg(plan.After.Name).Flag("image", "IMAGE"))
-	return FlavorCreate{
+func NewFlavorPlan(head Report, c *cloud.Compute, plan flavor.Plan, fit *flavor.Fit) FlavorPlan {
+	if plan.After != nil {
+		head.then(host.NewCommand("flavor test").Arg(plan.After.Name).Flag("image", "IMAGE"))
+	}
+	return FlavorPlan{
 		Report: head, Cloud: c.URL, Microversion: c.Microversion.String(), Changes: plan.Requests(),
-		Before: plan.Before, After: *plan.After, Defaults: plan.Defaults, Fit: fit,
+		Before: plan.Before, After: plan.After, Defaults: plan.Defaults, Fit: fit,
 	}
 }
 
 // PrintFlavorPlan prints the plan of a flavor as text.
-func PrintFlavorPlan(u *term.UI, r FlavorCreate, plan flavor.Plan) {
-	u.Printf("%s at %s (microversion %s)\n", term.Printable("flavor "+r.After.Name), term.Printable(r.Cloud), r.Microversion)
+func PrintFlavorPlan(u *term.UI, r FlavorPlan, plan flavor.Plan) {
+	u.Printf("%s at %s (microversion %s)\n", term.Printable("flavor "+plan.Name()), term.Printable(r.Cloud), r.Microversion)
 	if !r.Changed {
 		u.Printf("%s\nnothing to do: the flavor is as planned\n", term.Printable(indented(flavor.Text(plan.Before))))
 		return
 	}
-	u.Diff(flavorDiff(plan.Move))
+	u.Diff(objectDiff(plan.Move))
 	if r.Fit != nil {
 		printFit(u, *r.Fit)
 	}

@@ -16,53 +16,23 @@ import (
 
 // FleetShow is the output of fleet show (docs/json.md).
 type FleetShow struct {
-	Schema    int           `json:"schema"`
-	NodeCount int           `json:"node_count"` // nodes with a document of any kind
-	Odd       []fleet.Odd   `json:"odd"`        // what is odd about nodes, by node
-	Layouts   []fleetLayout `json:"layouts"`    // those of most nodes first
-	Products  []fleet.Total `json:"products"`   // the GPUs of each product, by use
+	Schema    int            `json:"schema"`
+	NodeCount int            `json:"node_count"` // nodes with a document of any kind
+	Odd       []fleet.Odd    `json:"odd"`        // what is odd about nodes, by node
+	Layouts   []fleet.Layout `json:"layouts"`    // those of most nodes first
+	Products  []fleet.Total  `json:"products"`   // the GPUs of each product, by use
 	// hosts with several documents of one kind; documents of other commands
 	Warnings []string `json:"warnings"`
-}
-
-// fleetLayout is a layout with its nodes.
-type fleetLayout struct {
-	Number int         `json:"number"` // from 1
-	Slots  []fleetSlot `json:"slots"`  // the GPUs, by address
-	// the nodes that have it, also those that differ from it
-	Nodes []*fleet.Node `json:"node_names"`
-	// how many of these nodes differ from it in GPUs, NUMA nodes or groups
-	OddCount int `json:"odd_count"`
-}
-
-// fleetSlot is a GPU of a layout.
-type fleetSlot struct {
-	Address pci.Address `json:"address"` // the GPU
-	fleet.NamedProduct
-	NUMANode     *int          `json:"numa_node"`     // null for none
-	GroupMembers []pci.Address `json:"group_members"` // all functions in its IOMMU group
 }
 
 // NewFleetShow returns the report of a fleet. now is the time that the age of its documents is
 // counted to.
 func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow {
 	layouts := f.Layouts()
-	r := FleetShow{
-		Schema: 1, NodeCount: len(f.Nodes), Odd: f.Odd(layouts, now, maxAge),
+	return FleetShow{
+		Schema: 1, NodeCount: len(f.Nodes), Odd: f.Odd(layouts, now, maxAge), Layouts: layouts,
 		Products: f.Totals(now, maxAge), Warnings: f.Warnings,
 	}
-	for _, l := range layouts {
-		row := fleetLayout{Number: l.Number, Nodes: l.Nodes, OddCount: len(l.Nodes) - len(l.Exact)}
-		for _, g := range l.GPUs {
-			slot := fleetSlot{Address: g.Address, NamedProduct: g.NamedProduct(), GroupMembers: g.Group}
-			if g.NUMA >= 0 {
-				slot.NUMANode = &g.NUMA
-			}
-			row.Slots = append(row.Slots, slot)
-		}
-		r.Layouts = append(r.Layouts, row)
-	}
-	return r
 }
 
 // Print prints odd nodes, layouts and the use of GPUs.
@@ -84,7 +54,7 @@ func (r FleetShow) Print(u *term.UI) {
 	}
 	rows = nil
 	for _, l := range r.Layouts {
-		rows = append(rows, printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), l.products(), l.places(), l.groups(), foldNodes(l.Nodes)))
+		rows = append(rows, printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), products(l), places(l), groups(l), foldNodes(l.Nodes)))
 	}
 	if rows != nil {
 		u.Printf("\n")
@@ -134,10 +104,10 @@ func printableRow(cells ...string) []string {
 }
 
 // products returns the number of GPUs of each product.
-func (l fleetLayout) products() string {
+func products(l fleet.Layout) string {
 	count := map[string]int{}
 	var order []string
-	for _, s := range l.Slots {
+	for _, s := range l.GPUs {
 		if title := s.Title(); count[title] == 0 {
 			order = append(order, title)
 		}
@@ -150,10 +120,10 @@ func (l fleetLayout) products() string {
 }
 
 // places returns the addresses of the GPUs on each NUMA node.
-func (l fleetLayout) places() string {
+func places(l fleet.Layout) string {
 	var order []string
 	at := map[string][]string{}
-	for _, s := range l.Slots {
+	for _, s := range l.GPUs {
 		node := "NUMA " + Number(s.NUMANode)
 		if at[node] == nil {
 			order = append(order, node)
@@ -168,10 +138,10 @@ func (l fleetLayout) places() string {
 }
 
 // groups returns how many GPUs have IOMMU groups with how many members.
-func (l fleetLayout) groups() string {
+func groups(l fleet.Layout) string {
 	sizes := map[int]int{}
-	for _, s := range l.Slots {
-		sizes[len(s.GroupMembers)]++
+	for _, s := range l.GPUs {
+		sizes[len(s.Group)]++
 	}
 	var parts []string
 	for _, size := range slices.Sorted(maps.Keys(sizes)) {

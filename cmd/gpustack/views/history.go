@@ -12,9 +12,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/edit"
 	"gpustack/nova"
-	"gpustack/nova/cloud"
 	"gpustack/nova/drain"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
@@ -44,20 +42,20 @@ type HistoryEntry struct {
 	Origin change.Origin `json:"origin"` // who made the change, where and how
 	Files  []string      `json:"files"`  // the files that were changed
 	// the change of each file, as far as the journal shows it, of an entry of "files"
-	Diffs   []recordedChange `json:"diffs"`
-	Drivers []DriverChange   `json:"drivers"` // the functions of an entry of "drivers"
+	Diffs   []change.Past  `json:"diffs"`
+	Drivers []DriverChange `json:"drivers"` // the functions of an entry of "drivers"
 	// programs that an entry of "drivers" ran first, as in host bind
 	Stop [][]string `json:"stop"`
 	// programs that an entry of "drivers" ran last, as in host bind
 	Start   [][]string     `json:"start"`
 	Repairs []cleanup.Unit `json:"repairs"` // the repairs of an entry of "rows"
 	// the change of a flavor by an entry of "objects"; null for other changes
-	Flavor *flavorChange `json:"flavor"`
+	Flavor *flavor.Move `json:"flavor"`
 	// the change of an image by an entry of "objects"; null for other changes
-	Image *imageChange `json:"image_change"`
+	Image *image.Move `json:"image_change"`
 	// the change of a compute service by an entry of "objects"; null for other changes
-	Service  *serviceChange `json:"service_change"`
-	Programs []string       `json:"programs"` // programs that were run afterwards
+	Service  *drain.Move `json:"service_change"`
+	Programs []string    `json:"programs"` // programs that were run afterwards
 	// programs to run on the machine, which gpustack did not run
 	Left []string `json:"left"`
 	// services that read the files when they start
@@ -66,35 +64,6 @@ type HistoryEntry struct {
 	Problem *string `json:"problem"`
 
 	changed string // see function changed
-}
-
-// imageChange is a change of an image in its cloud.
-type imageChange struct {
-	cloud.Scope
-	image.Move
-}
-
-// serviceChange is a change of a compute service in its cloud.
-type serviceChange struct {
-	cloud.Scope
-	drain.Move
-}
-
-// flavorChange is a change of a flavor in its cloud.
-type flavorChange struct {
-	cloud.Scope
-	Before *flavor.State `json:"before"` // the flavor before the change; null if it was created
-	After  *flavor.State `json:"after"`  // the flavor after the change; null if it was deleted
-}
-
-// recordedChange is the change of one file, as the journal shows it.
-type recordedChange struct {
-	File   string      `json:"file"`   // the path on the machine
-	Action edit.Action `json:"action"` // what happened to the file
-	// Diff is a unified diff with secrets masked. If note is not "", it has neither context nor
-	// places: the lines that the change replaced, or the values that it set.
-	Diff string `json:"diff"`
-	Note string `json:"note"` // why the diff is not complete; "" if it is
 }
 
 // NewHistory returns the report of entries.
@@ -112,14 +81,11 @@ func newHistoryEntry(r node.Recorded) HistoryEntry {
 	h := HistoryEntry{
 		Journal: r.Store.Path(), Origin: e.Origin, Entry: e.ID, Changes: e.Changes, Command: e.Command, Status: e.Status,
 		Started: e.Started, Ended: e.Ended,
-		changed:  changed(e),
+		changed: changed(e), Diffs: r.Past,
 		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: e.Restart,
 	}
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)
-	}
-	for _, p := range r.Past {
-		h.Diffs = append(h.Diffs, recordedChange{p.Name, p.Action, p.Diff, p.Note})
 	}
 	if err := kindOf(e).detail(&h, e); err != nil {
 		text := InOneLine(err)
@@ -195,9 +161,9 @@ func commandLine(argv []string) string {
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
 func printEntryFiles(u *term.UI, h HistoryEntry, _ change.Entry) error {
 	for _, c := range h.Diffs {
-		printDiffs(u, []FileChange{{File: c.File, Action: c.Action, Diff: c.Diff}}, true)
+		printDiffs(u, []FileChange{{File: c.Name, Action: c.Action, Diff: c.Diff}}, true)
 		if c.Note != "" {
-			u.Printf("\n%s: %s\n", term.Printable(c.File), c.Note)
+			u.Printf("\n%s: %s\n", term.Printable(c.Name), c.Note)
 		}
 	}
 	return nil

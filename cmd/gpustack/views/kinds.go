@@ -53,9 +53,9 @@ func kinds() []kind {
 		{name: change.KindDrivers, changed: changedDrivers, detail: addDrivers, show: printEntryDrivers, recovery: recoveryOfDrivers, remedy: remedyMachine},
 		{name: change.KindRows, changed: func(change.Entry) (string, error) { return "rows of Nova's databases", nil },
 			detail: addRows, show: printEntryRows, recovery: recoveryByOutcome, remedy: remedyRows},
-		ofObject(flavor.Type, recordedFlavor, recoveryByOutcome),
-		ofObject(image.Type, recordedImage, recoveryByOutcome),
-		ofObject(drain.Type, recordedService, recoveryByOutcome),
+		ofObject(flavor.Type, recorded(flavor.Type, func(h *HistoryEntry, m flavor.Move) { h.Flavor = &m }), recoveryByOutcome),
+		ofObject(image.Type, recorded(image.Type, func(h *HistoryEntry, m image.Move) { h.Image = &m }), recoveryByOutcome),
+		ofObject(drain.Type, recorded(drain.Type, func(h *HistoryEntry, m drain.Move) { h.Service = &m }), recoveryByOutcome),
 		ofObject(servertest.Type, recordedTest, func(name string, _ change.Entry) string {
 			return name + " is reverted: Nova deletes the servers of the test that exist"
 		}),
@@ -72,7 +72,7 @@ func kindOf(e change.Entry) kind {
 	}
 	if e.Changes == change.KindObjects {
 		if e.ObjectType() == "" { // malformed, as parsing it says
-			return ofObject("", recordedFlavor, recoveryByOutcome)
+			return ofObject("", recorded(flavor.Type, func(*HistoryEntry, flavor.Move) {}), recoveryByOutcome)
 		}
 		return ofObject(e.ObjectType(), unknownObject, recoveryByOutcome)
 	}

@@ -15,8 +15,8 @@ import (
 type NovaConfigure struct {
 	Report
 	// the release of Nova: "mitaka" to "2026.2", also for a newer one, with a warning
-	Release string    `json:"release"`
-	Role    nova.Role `json:"role"` // which services the files are written for
+	Release nova.Release `json:"release"`
+	Role    nova.Role    `json:"role"` // which services the files are written for
 	// what the role was inferred from; null if --role gives it
 	RoleFrom *string      `json:"role_from"`
 	Changes  []FileChange `json:"changes"` // the files that change, in order
@@ -47,7 +47,7 @@ type NovaConfigure struct {
 // wanted and of the plan.
 func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan nova.Plan) NovaConfigure {
 	r := NovaConfigure{
-		Report: common, Release: c.Release.String(), Role: c.Role, Changes: FileChanges(plan.Files),
+		Report: common, Release: c.Release, Role: c.Role, Changes: FileChanges(plan.Files),
 		Aliases: want.Aliases, Specs: want.Specs, Kept: plan.Kept,
 		Removed: plan.Removed, Dropped: plan.Dropped, Services: plan.Restart,
 		companions: companionsOf(c.Hosts), reporting: c.Placement && c.Role != nova.Controller,

@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	udiff "github.com/aymanbagabas/go-udiff"
-
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/change"
 	"gpustack/nova/cloud"
 	"gpustack/nova/drain"
 )
@@ -32,7 +29,7 @@ type drainedService struct {
 
 // NewNovaDrain returns the report of a plan of a service. head is its common part.
 func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain.Move) NovaDrain {
-	r := NovaDrain{Report: head, Cloud: c.URL, Service: drainedService{s.Host, s.Up, m.Before, m.After}, Changes: drain.Requests(c, s, m)}
+	r := NovaDrain{Report: head, Cloud: c.URL, Service: drainedService{s.Host, s.Up, m.Before, m.After}, Changes: m.Requests(c)}
 	if !s.Up {
 		r.Warnings = append(r.Warnings, "nova-compute of "+s.Host+" is down: what it is doing, and whether its servers run, may have changed since")
 	}
@@ -43,11 +40,13 @@ func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain
 func (r NovaDrain) PrintPlan(u *term.UI, left *drain.Left) {
 	up := map[bool]string{true: "up", false: "down"}[r.Service.Up]
 	u.Printf("compute service of %s at %s (%s)\n", term.Printable(r.Service.NovaHost), term.Printable(r.Cloud), up)
-	if move := (drain.Move{Host: r.Service.NovaHost, Before: r.Service.Old, After: r.Service.New}); move.Changed() {
-		u.Diff(serviceDiff(move))
+	move := drain.Move{Host: r.Service.NovaHost, Before: r.Service.Old, After: r.Service.New}
+	if move.Changed() {
+		u.Diff(objectDiff(move))
 		printRequests(u, r.Changes)
 	} else {
-		u.Printf("%s\nnothing to do: the service is as planned\n", term.Printable(indented(move.Text(true))))
+		_, text := move.Side(true)
+		u.Printf("%s\nnothing to do: the service is as planned\n", term.Printable(indented(text)))
 	}
 	if left != nil {
 		u.Printf("\n")
@@ -111,26 +110,4 @@ func ServiceSummary(m drain.Move) string {
 		what = "enabled"
 	}
 	return term.Sentence("compute service of "+m.Host+" "+what, host.Numbered(1, "request"))
-}
-
-func serviceDiff(m drain.Move) string {
-	name := "service " + m.Host
-	return udiff.Unified(name, name, m.Text(false), m.Text(true))
-}
-
-// recordedService returns what an entry of a service records.
-func recordedService(e change.Entry) (Object, error) {
-	r, err := drain.ParseRecord(e)
-	if err != nil {
-		return Object{}, err
-	}
-	return Object{name: "service " + r.Host, scope: r.Scope, Diff: serviceDiff(r.Move), Summary: ServiceSummary(r.Move),
-		Requests: []cloud.Request{{Method: "PUT", Path: "/os-services"}},
-		detail:   func(h *HistoryEntry) { h.Service = &serviceChange{r.Scope, r.Move} }}, nil
-}
-
-// undoneService returns what the undo of a change of a service does.
-func undoneService(c *drain.Change) Object {
-	back := c.Back()
-	return Object{Requests: c.Requests(back), Summary: ServiceSummary(back), Diff: serviceDiff(back)}
 }

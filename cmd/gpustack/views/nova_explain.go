@@ -11,26 +11,12 @@ import (
 
 // NovaExplain is the output of nova explain (docs/json.md).
 type NovaExplain struct {
-	Schema int    `json:"schema"`
-	Cloud  string `json:"cloud"`       // the address of Nova's API
-	Flavor string `json:"flavor_name"` // the flavor; with --server that of the server
-	// the server whose fault is explained; null with --flavor
-	Server *explain.Server `json:"failed_server"`
-	explain.Report
-	Findings []host.Finding `json:"findings"` // checks of the files that fail
-	Warnings []string       `json:"warnings"` // what could not be read
+	Schema int `json:"schema"`
+	cloud.Explanation
 }
 
 // Elsewhere reports that the remedies are for the machines that they name.
 func (r NovaExplain) Elsewhere() bool { return true }
-
-// NewNovaExplain returns the report of an explanation.
-func NewNovaExplain(e cloud.Explanation) NovaExplain {
-	return NovaExplain{
-		Schema: 1, Cloud: e.Cloud, Flavor: e.Flavor, Server: e.Server, Report: e.Report,
-		Findings: e.Findings, Warnings: e.Warnings,
-	}
-}
 
 // Print prints the report as text: hosts with the same failure share a line. Of a server that has a
 // host it prints only that.

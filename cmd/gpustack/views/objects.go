@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -13,14 +14,9 @@ import (
 	"gpustack/nova/drain"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
+	"gpustack/nova/object"
 	"gpustack/nova/servertest"
 )
-
-// imageObject returns a change of an image as history and undo show it.
-func imageObject(m image.Move) Object {
-	name := "image " + m.Name
-	return Object{Requests: m.Requests(), Summary: ImageSummary(m), Diff: udiff.Unified(name, name, m.Text(false), m.Text(true))}
-}
 
 // ImageSummary returns the summary of image set and its undo.
 func ImageSummary(m image.Move) string {
@@ -85,28 +81,44 @@ type Object struct {
 	detail func(*HistoryEntry) // adds what history shows of the object
 }
 
-// recordedFlavor returns what an entry of a flavor records.
-func recordedFlavor(e change.Entry) (Object, error) {
-	r, err := flavor.ParseRecord(e)
-	if err != nil {
-		return Object{}, err
+// objectOf returns a change of an object in a cloud, nil for one that is only recorded.
+func objectOf[M object.Move[M]](m M, c *cloud.Compute) Object {
+	o := Object{}
+	switch m := any(m).(type) {
+	case flavor.Move:
+		o = Object{name: "flavor " + m.Name(), scope: m.Scope, Requests: m.Requests(), Summary: FlavorSummary(m)}
+	case image.Move:
+		o = Object{name: "image " + m.Name, scope: m.Scope, Requests: m.Requests(), Summary: ImageSummary(m)}
+	case drain.Move:
+		o = Object{name: "service " + m.Host, scope: m.Scope, Requests: []cloud.Request{{Method: "PUT", Path: "/os-services"}}, Summary: ServiceSummary(m)}
+		if c != nil {
+			o.Requests = m.Requests(c)
+		}
 	}
-	o := flavorObject(flavor.Move{Before: r.Before, After: r.After})
-	o.name, o.scope = "flavor "+r.Name(), r.Scope
-	o.detail = func(h *HistoryEntry) { h.Flavor = &flavorChange{r.Scope, r.Before, r.After} }
-	return o, nil
+	o.Diff = objectDiff(m)
+	return o
 }
 
-// recordedImage returns what an entry of an image records.
-func recordedImage(e change.Entry) (Object, error) {
-	r, err := image.ParseRecord(e)
-	if err != nil {
-		return Object{}, err
+// objectDiff returns the difference that a move makes.
+func objectDiff(m interface {
+	Side(after bool) (name, text string)
+}) string {
+	before, was := m.Side(false)
+	after, is := m.Side(true)
+	return udiff.Unified(cmp.Or(before, "/dev/null"), cmp.Or(after, "/dev/null"), was, is)
+}
+
+// recorded returns what reads the records of one type of object. add adds one to a document.
+func recorded[M object.Move[M]](objects string, add func(*HistoryEntry, M)) func(change.Entry) (Object, error) {
+	return func(e change.Entry) (Object, error) {
+		m, err := change.ParseObject[M](e, objects)
+		if err != nil {
+			return Object{}, err
+		}
+		o := objectOf(m, nil)
+		o.detail = func(h *HistoryEntry) { add(h, m) }
+		return o, nil
 	}
-	o := imageObject(r.Move)
-	o.name, o.scope = "image "+r.Name, r.Scope
-	o.detail = func(h *HistoryEntry) { h.Image = &imageChange{r.Scope, r.Move} }
-	return o, nil
 }
 
 // unknownObject is the error of an entry of another type of object.
@@ -115,23 +127,26 @@ func unknownObject(e change.Entry) (Object, error) {
 	return Object{}, host.WithHint(err, "use the release of gpustack that made the change")
 }
 
-// UndoneObject returns what the undo of a change does.
-func UndoneObject(c change.Change) Object {
-	if t, ok := c.(*servertest.Change); ok {
-		return undoneTest(t)
+// UndoneObject returns what the undo of a change in a cloud does.
+func UndoneObject(c *cloud.Compute, of change.Change) Object {
+	switch of := of.(type) {
+	case *servertest.Change:
+		return undoneTest(of)
+	case *image.Change:
+		return undone(c, of)
+	case *drain.Change:
+		return undone(c, of)
 	}
-	if c, ok := c.(*image.Change); ok {
-		back, stays := c.Back()
-		o := imageObject(back)
-		for _, value := range stays {
-			o.Warnings = append(o.Warnings, "image "+back.Name+" has changed since, and stays so: "+value)
-		}
-		return o
+	return undone(c, of.(*flavor.Change))
+}
+
+func undone[M object.Move[M]](c *cloud.Compute, of *object.Change[M]) Object {
+	back, stays := of.Back()
+	o := objectOf(back, c)
+	for _, value := range stays {
+		o.Warnings = append(o.Warnings, o.name+" has changed since, and stays so: "+value)
 	}
-	if s, ok := c.(*drain.Change); ok {
-		return undoneService(s)
-	}
-	return flavorObject(c.(*flavor.Change).Inverse())
+	return o
 }
 
 // PrintUndoneObject prints the undo of an entry in the cloud at a URL as text.
@@ -139,21 +154,6 @@ func PrintUndoneObject(u *term.UI, e change.Entry, url string, o Object) {
 	u.Printf("undoes %s at %s\n", term.Printable(EntryName(e.ID, e.Command)), term.Printable(url))
 	u.Diff(o.Diff)
 	printRequests(u, o.Requests)
-}
-
-func flavorObject(m flavor.Move) Object {
-	return Object{Requests: m.Requests(), Summary: FlavorSummary(m), Diff: flavorDiff(m)}
-}
-
-// flavorDiff returns the difference between the states of a flavor.
-func flavorDiff(m flavor.Move) string {
-	name := func(s *flavor.State) string {
-		if s == nil {
-			return "/dev/null"
-		}
-		return "flavor " + s.Name
-	}
-	return udiff.Unified(name(m.Before), name(m.After), flavor.Text(m.Before), flavor.Text(m.After))
 }
 
 // printRequests prints requests.
@@ -166,14 +166,12 @@ func printRequests(u *term.UI, requests []cloud.Request) {
 
 // FlavorSummary returns the summary of flavor create, flavor delete and their undo.
 func FlavorSummary(m flavor.Move) string {
-	name, done := "", "changed"
+	done := "changed"
 	switch {
 	case m.After == nil:
-		name, done = m.Before.Name, "deleted"
+		done = "deleted"
 	case m.Before == nil:
-		name, done = m.After.Name, "created"
-	default:
-		name = m.After.Name
+		done = "created"
 	}
-	return term.Sentence("flavor "+name+" "+done, host.Numbered(len(m.Requests()), "request"))
+	return term.Sentence("flavor "+m.Name()+" "+done, host.Numbered(len(m.Requests()), "request"))
 }

@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/engine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma/trial"
 )
@@ -31,10 +32,10 @@ type RDMATest struct {
 	Timeout float64 `json:"timeout_seconds"` // the limit of each test
 	// Containers is what the programs ran in (with --perf, after they ran on the machine); null: on
 	// the machine.
-	Containers *testContainers `json:"containers"`
-	Verdict    *trial.Verdict  `json:"verdict"`  // "fail" if one of the tests failed
-	Tests      []portTest      `json:"tests"`    // the results, one for each tested port
-	Untested   []untested      `json:"untested"` // ports that could not be tested
+	Containers *engine.Container `json:"containers"`
+	Verdict    *trial.Verdict    `json:"verdict"`  // "fail" if one of the tests failed
+	Tests      []portTest        `json:"tests"`    // the results, one for each tested port
+	Untested   []untested        `json:"untested"` // ports that could not be tested
 	// Warnings are counters of errors that rose, packets that went through another port, a route
 	// that leaves by another one, and what could not be read.
 	Warnings []string `json:"warnings"`
@@ -75,12 +76,6 @@ type portTest struct {
 	container string // how rping was started; "" on the machine
 }
 
-// testContainers is how rdma test starts rping in containers (docs/json.md).
-type testContainers struct {
-	Image  string `json:"image"`  // the image as it was named
-	Engine string `json:"engine"` // "podman", "docker" or "nerdctl"
-}
-
 // untested is a port that could not be tested, or an adapter without one.
 type untested struct {
 	Address *pci.Address `json:"address"` // the adapter's PCI function; null for a software device
@@ -95,13 +90,10 @@ func NewRDMATest(m trial.Machine) *RDMATest {
 	r := RDMATest{
 		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Program: programRping, Sides: sidesLoopback,
 		ServicePort: m.Port, Iterations: m.Count, Size: m.Size, Timeout: m.Timeout.Seconds(),
-		Warnings: m.Warnings,
+		Warnings: m.Warnings, Containers: m.Container,
 	}
 	if m.Perf {
 		r.Program = programPerftest
-	}
-	if c := m.Container; c != nil {
-		r.Containers = &testContainers{c.Image, c.Engine}
 	}
 	for _, s := range m.Skipped {
 		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), Optional(term.Hint(s.Err))})

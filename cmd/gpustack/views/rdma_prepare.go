@@ -8,7 +8,6 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
 )
@@ -29,32 +28,9 @@ type RDMAPrepare struct {
 
 // preparedAdapter is an adapter of the record, with what only the plan shows.
 type preparedAdapter struct {
-	Address   pci.Address `json:"address"`    // the physical function
-	VendorID  pci.ID      `json:"vendor_id"`  // its vendor
-	ProductID pci.ID      `json:"product_id"` // its product
-	Driver    string      `json:"driver"`     // its host driver
-	LinkLayer string      `json:"link_layer"` // "InfiniBand", "Ethernet", or "" if unknown
-	Use       rdma.Use    `json:"for"`        // what the functions are recorded for
-	// the physical function itself is assigned, without VFs
-	Whole bool `json:"whole"`
-	// what the GUIDs of VFs are derived from instead of the adapter's; null for the adapter's
-	GUIDBase *rdma.GUID `json:"guid_base"`
+	rdma.Prepared
 	// an example of a line for OpenSM's partitions.conf with the port GUIDs; null on Ethernet
-	Partitions *string      `json:"partitions"`
-	VFs        []preparedVF `json:"vfs"` // the VFs, by index
-}
-
-// preparedVF is a VF of the record.
-type preparedVF struct {
-	Index   int         `json:"index"`   // from 0
-	Address pci.Address `json:"address"` // the address that the VF will have
-	// the VF's product, which differs from that of the physical function
-	ProductID pci.ID `json:"product_id"`
-	Driver    string `json:"driver"` // the driver that the VF is bound to at boot
-	// null on Ethernet: the driver derives it from the MAC address
-	NodeGUID *rdma.GUID `json:"node_guid"`
-	PortGUID *rdma.GUID `json:"port_guid"` // null on Ethernet, likewise
-	MAC      *string    `json:"mac"`       // null on InfiniBand
+	Partitions *string `json:"partitions"`
 }
 
 // NewRDMAPrepare returns the report of a plan of rdma prepare. head is its common part.
@@ -65,17 +41,7 @@ func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, w
 		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: plan.Notes,
 	}
 	for _, a := range plan.Record.Adapters {
-		var vfs []preparedVF
-		for _, vf := range a.VFs {
-			vfs = append(vfs, preparedVF{
-				Index: vf.Index, Address: vf.Address, ProductID: vf.ProductID, Driver: vf.Driver,
-				NodeGUID: vf.NodeGUID, PortGUID: vf.PortGUID, MAC: Optional(vf.MAC),
-			})
-		}
-		r.Adapters = append(r.Adapters, preparedAdapter{
-			Address: a.Address, VendorID: a.VendorID, ProductID: a.ProductID, Driver: a.Driver, LinkLayer: a.LinkLayer, Use: a.Use, Whole: a.Whole,
-			GUIDBase: a.GUIDBase, Partitions: Optional(rdmaprepare.Partitions(a)), VFs: vfs,
-		})
+		r.Adapters = append(r.Adapters, preparedAdapter{a, Optional(rdmaprepare.Partitions(a))})
 	}
 	r.Changed = len(r.Changes) > 0
 	pending := m.Pending(&plan.Record)
@@ -95,12 +61,9 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 			continue
 		}
 		for _, vf := range a.VFs {
-			identity := Text(vf.MAC)
+			identity := orDash(vf.MAC)
 			if vf.NodeGUID != nil && vf.PortGUID != nil {
 				identity = vf.NodeGUID.String() + ", " + vf.PortGUID.String()
-			}
-			if identity == "" {
-				identity = "-"
 			}
 			rows = append(rows, []string{vf.Address.String(), fmt.Sprintf("VF %d of %s", vf.Index, a.Address), vf.ProductID.String(), identity, vf.Driver +
 				" for " + what})

@@ -19,27 +19,18 @@ type Repair struct {
 	// Token is a token of the database's time, for gpustack host guests --token: reports with it
 	// are made after that time.
 	Token string `json:"token"`
-	// how many rows have which verdict; free rows without a contradiction are not counted
-	Summary cleanup.Summary `json:"summary"`
-	// Findings are the rows that are neither legitimate nor busy for no longer than --busy-after,
-	// with --all those too, by cell, host and address; after --apply, what is left, unless the run
-	// was interrupted.
-	Findings []cleanup.Finding `json:"findings"`
-	// the comparison of pci_stats of compute nodes with their rows
-	Pools cleanup.PoolReport `json:"pools"`
-	// the comparison of allocations on PCI devices in Placement with instances and migrations
-	Allocations cleanup.AllocationReport `json:"allocations"`
-	Changes     []cleanup.Unit           `json:"changes"` // the repairs; empty without --apply
+	rows.Observed
+	Changes []cleanup.Unit `json:"changes"` // the repairs; empty without --apply
 	// the repairs of interrupted entries of the journal, with their current states
 	Recovered []cleanup.Unit `json:"recovered"`
 }
 
 // SetObserved fills in what was observed. Allocations that were not judged again stay.
 func (r *Repair) SetObserved(o rows.Observed) {
-	r.Summary, r.Findings, r.Pools = o.Summary, o.Findings, o.Pools
-	if o.Allocations.Findings != nil {
-		r.Allocations = o.Allocations
+	if o.Allocations.Findings == nil {
+		o.Allocations = r.Allocations
 	}
+	r.Observed = o
 }
 
 // PrintNext prints what a dry run leaves to type: the commands for the guest reports that are still

@@ -36,7 +36,7 @@ type statusLine struct {
 // adapter is recorded.
 func NewStatus(checked node.HostChecked, c ContainerCheck, r *RDMACheck, guests guest.Report) Status {
 	h, m := NewHostCheck(checked), checked.Machine
-	s := Status{Schema: 1, Verdict: h.Verdict, Warnings: h.Warnings, machine: hostLine(h.Host, h.System)}
+	s := Status{Schema: 1, Verdict: h.Verdict, Warnings: h.Warnings, machine: h.Machine}
 	s.add("prepared", h.Findings, "prepared")
 	s.Subjects = append(s.Subjects, booted(h.Reboot))
 	s.add("bound", h.Findings, "drivers")

@@ -193,7 +193,7 @@ func (n *tree) recordContainers(addresses ...string) {
 	var functions []string
 	for _, a := range addresses {
 		functions = append(functions, fmt.Sprintf(`{"role":"container","address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,`+
-			`"subsystem_id":null,"path":[],"hca":false}`, a))
+			`"subsystem_id":null,"bridges": [],"hca":false}`, a))
 	}
 	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","functions":[%s],"containers":{"umad_nodes":false,`+
 		`"static":true,"library_path":false},`+

@@ -179,11 +179,3 @@ func (m Machine) extra(a answer.Answer) (addresses []string) {
 	}
 	return addresses
 }
-
-// CUDAVersion returns the version of CUDA that a libcuda is for: "12.4"; "" if it does not say.
-func CUDAVersion(a answer.Answer) string {
-	if a.CUDA == 0 {
-		return ""
-	}
-	return fmt.Sprintf("%d.%d", a.CUDA/1000, a.CUDA%1000/10)
-}

@@ -16,14 +16,16 @@ import (
 
 // Result is the result of a test.
 type Result struct {
-	Verdict Verdict
-	Seconds float64 // with the start of the container
-	// Answer is what cudaprobe said, nil for a command.
-	Answer *answer.Answer
-	// Lines are what a command has printed, on standard output and then on standard error.
-	Lines    []string
-	Causes   []Cause // why the test failed; none if it has not
-	Warnings []string
+	Verdict Verdict `json:"verdict"` // "fail" if the run failed
+	// the duration, with the start of the container
+	Seconds float64 `json:"elapsed_seconds"`
+	// the report of cudaprobe; null for a command, and if cudaprobe reported nothing
+	Answer *answer.Answer `json:"cuda"`
+	// what the command printed, standard output first; null without --console
+	Lines []string `json:"output_lines" null:"zero"`
+	// why the test failed; empty if it passed
+	Causes   []Cause  `json:"causes"`
+	Warnings []string `json:"warnings"` // such as other GPUs that the container has too
 }
 
 // inside is where containers see cudaprobe.

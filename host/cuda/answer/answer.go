@@ -7,47 +7,44 @@ const Version = 1
 
 // Answer is what CUDA's driver library says in the place where the program runs.
 type Answer struct {
-	Version int `json:"cudaprobe"`
-	// Library is the file that the loader has found for libcuda.so.1, "" if none could be loaded.
-	Library string `json:"library"`
-	// LoadError is the loader's message, "" if a library was loaded.
-	LoadError string `json:"load_error"`
-	// CUDA is the version of CUDA that the library is for, 12040 for 12.4; 0 if it does not say.
-	CUDA int `json:"cuda"`
-	// Failed is the first function that failed, for all GPUs; nil if none has.
+	Version int `json:"cudaprobe"` // the version of the form of the answer
+	// the libcuda that the loader found; null if none could be loaded
+	Library string `json:"library" null:"zero"`
+	// the loader's message; null if a library was loaded
+	LoadError string `json:"load_error" null:"zero"`
+	// the version of CUDA that this library supports: "12.4"; null if it does not say
+	CUDA string `json:"cuda_version" null:"zero"`
+	// the first function of libcuda that failed before a GPU was found; null for none
 	Failed *Failure `json:"failed"`
-	GPUs   []GPU    `json:"gpus"`
-	// Nodes are the files below /dev whose names begin with nvidia.
-	Nodes []Node `json:"nodes"`
+	GPUs   []GPU    `json:"cuda_gpus"`    // the GPUs that CUDA lists
+	Nodes  []Node   `json:"device_nodes"` // files below /dev whose names begin with "nvidia"
 }
 
-// Failure is a function of libcuda that failed, and its result: the number, its name and its text
-// as the library itself has them.
+// Failure is a function of libcuda that failed.
 type Failure struct {
-	Function string `json:"function"`
-	Result   int    `json:"result"`
-	Name     string `json:"name"`
-	Text     string `json:"text"`
+	Function string `json:"function"` // the function of libcuda
+	// the value that it returned; -1 if the library has no such function
+	Result int    `json:"result"`
+	Name   string `json:"name"` // the library's name of this value
+	Text   string `json:"text"` // the library's text of this value
 }
 
-// GPU is a GPU that CUDA has, and what became of a computation on it.
+// GPU is a GPU that CUDA finds, and what became of a computation on it.
 type GPU struct {
-	Name    string `json:"name"`
-	Address string `json:"address"` // of its PCI function, as cuDeviceGetPCIBusId has it
-	Memory  uint64 `json:"memory"`  // in bytes
-	// Compute is its compute capability: "9.0".
-	Compute string `json:"compute"`
-	// Failed is the first function that failed with this GPU; nil if none has.
+	Name    string `json:"model"`              // the model as CUDA names it
+	Address string `json:"address"`            // the PCI address as CUDA writes it (cuDeviceGetPCIBusId)
+	Memory  uint64 `json:"memory_bytes"`       // the size of its memory
+	Compute string `json:"compute_capability"` // such as "9.0"
+	// the first function that failed with this GPU; null for none
 	Failed *Failure `json:"failed"`
-	// Numbers are how many numbers a kernel, which the driver has compiled there, has computed, and
-	// Wrong how many of the results are wrong.
-	Numbers int `json:"numbers"`
-	Wrong   int `json:"wrong"`
+	// how many numbers the test's kernel, which the driver has compiled there, computed
+	Numbers int `json:"numbers_computed"`
+	Wrong   int `json:"numbers_wrong"` // how many of these numbers are wrong
 }
 
 // Node is a device node.
 type Node struct {
-	Path   string `json:"path"`   // the file
+	Path   string `json:"file"`   // the path
 	Major  uint32 `json:"major"`  // the major number of the device
 	Minor  uint32 `json:"minor"`  // the minor number of the device
 	Denied bool   `json:"denied"` // opening it for reading and writing fails: no permission

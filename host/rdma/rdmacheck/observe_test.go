@@ -54,7 +54,7 @@ Id 10:
      |-- 172.17.0.1
         /32 host LOCAL
 -- var/lib/gpustack/rdma.json --
-{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",
+{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:0d:00.0", "vendor_id": "15b3", "product_id": "101b", "bridges": [], "driver": "mlx5_core",
   "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}
 `
 	const since = "fail has come into use since it was recorded: 0000:0d:00.0: "

@@ -17,7 +17,7 @@ const (
 		"-- proc/cmdline --\nquiet\n-- sys/module/ib_core/parameters/netns_mode --\nN\n"
 	// forContainers records the whole adapter 0000:0c:00.0 for containers.
 	forContainers = `-- var/lib/gpustack/rdma.json --
-{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:0c:00.0", "vendor_id": "15b3", "product_id": "101b", "path": [], "driver": "mlx5_core",
+{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:0c:00.0", "vendor_id": "15b3", "product_id": "101b", "bridges": [], "driver": "mlx5_core",
   "link_layer": "InfiniBand", "for": "containers", "whole": true, "vfs": []}], "files": [], "allowed": []}
 -- run/gpustack/boot.json --
 {"schema": 1, "boot_id": "a", "version": "1", "started": "2026-11-01T12:00:00Z", "ended": "2026-11-01T12:00:09Z", "steps": []}

@@ -61,7 +61,7 @@ func portFindings(t *testing.T, root host.Root) ([]host.Finding, checklist.Verdi
 // TestSpare: of a card with one cable, the port without one is a warning unless a record needs it.
 func TestSpare(t *testing.T) {
 	t.Parallel()
-	const adapter = `"vendor_id": "15b3", "product_id": "a2d6", "path": ["0000:c0:01.0"], `
+	const adapter = `"vendor_id": "15b3", "product_id": "a2d6", "bridges": ["0000:c0:01.0"], `
 	const record = `{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:c1:00.1", ` + adapter +
 		`"driver": "mlx5_core", "link_layer": "Ethernet", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}`
 	for _, test := range []struct {
@@ -120,7 +120,7 @@ func TestTwoPorts(t *testing.T) {
 			"-- " + at + "/ifindex --\n1\n-- " + at + "/type --\n" + kind + "\n-- " + at + "/dev_port --\n" + port + "\n"
 	}
 	const record = `-- var/lib/gpustack/rdma.json --
-{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:81:00.0", "vendor_id": "15b3", "product_id": "1003", "path": [], "driver": "mlx4_core",
+{"schema":1,"kind":"rdma record","adapters": [{"address": "0000:81:00.0", "vendor_id": "15b3", "product_id": "1003", "bridges": [], "driver": "mlx4_core",
   "link_layer": "InfiniBand", "for": "guests", "whole": true, "vfs": []}], "files": [], "allowed": []}
 `
 	for _, test := range []struct {
