@@ -51,7 +51,7 @@ func (l *lister) readCloud(ctx context.Context, o *DevicesOptions, hasRows bool)
 	case err != nil:
 		l.lost = !errors.Is(err, cloud.ErrNoEndpoint)
 		l.fail(err)
-	case len(l.providers) == 0 && !hasRows && len(l.hosts) == 0:
+	case len(l.providers) == 0 && !hasRows && len(l.hosts) == 0 && o.Host == "":
 		return errNoDevices
 	}
 	moves, err := compute.OpenMigrations(ctx)
