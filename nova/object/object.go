@@ -2,7 +2,7 @@
 // flavor: a [Move] says how objects of its type are read, compared and changed, and what undoes that.
 // [Kind] opens the changes that a journal records, and makes those that are planned.
 //
-// What a move is, is left to the packages of the types: nova/flavor, nova/image and nova/drain.
+// It does not know any type of object (nova/flavor, nova/image, nova/drain), or speak HTTP (nova/cloud).
 package object
 
 import (

@@ -29,7 +29,7 @@ type Check struct {
 	// them. Without a verdict, those of every check are.
 	Missing string
 	// Metrics are the samples of a command with --metrics.
-	Metrics []metrics.Sample
+	Metrics []metrics.Sample `json:"-"`
 }
 
 // newCheck returns the report of the checks of a subject, with the next step that the verdict alone
