@@ -15,6 +15,7 @@ import (
 type Offered struct {
 	Files     []string           // the name of each nova-compute's files, see [Side.Name]; none: the machine runs no nova-compute
 	Functions []devspec.Reported // with the first device_spec that matches each
+	Lacking   []devspec.Reported // specs of one address that no function matches, without a function
 	aliases   []Named
 	sides     []Side // of each nova-compute
 }
@@ -35,6 +36,13 @@ func NewOffered(r Release, sides []Side, devices []pci.Device) Offered {
 		for i := range devices {
 			if found, ok := h.First(lines, &devices[i]); ok {
 				o.Functions = append(o.Functions, found)
+			}
+		}
+		for _, l := range lines {
+			for _, spec := range l.Specs {
+				if len(devices) > 0 && h.Lacks(spec) {
+					o.Lacking = append(o.Lacking, devspec.Reported{Line: l, Spec: spec})
+				}
 			}
 		}
 	}

@@ -188,8 +188,14 @@ func parsed(s Spec) (devspec.Spec, error) {
 // replace marks specs of gpustack in its other form: by ids if the planned specs are by address,
 // and vice versa. They are replaced if they would offer functions that remain with the host, or
 // give different tags to all functions of the product. Specs by the address of a function that a
-// record has withdrawn from guests are marked too.
+// record has withdrawn from guests are marked too, and those that nova configure has written here
+// for a function that is not on the machine, unless it is recorded for guests.
 func (p *planner) replace(all []*value, planned []wantedSpec) {
+	for _, s := range specsOf(all) {
+		if p.isGone(s) && !p.isFixed(s.source) {
+			s.replaced[s.item], s.ours = true, true
+		}
+	}
 	for _, w := range planned {
 		var functions, kept, withdrawn []pci.Address
 		for _, h := range p.options.divide(w.vendor, w.product) {
@@ -225,6 +231,15 @@ func (p *planner) replace(all []*value, planned []wantedSpec) {
 			s.replaced[s.item], s.ours = true, true
 		}
 	}
+}
+
+// isGone reports whether nova configure has written a spec here for a function that is neither on
+// this machine nor recorded for guests. Where the plan is for other machines too, it may be theirs.
+func (p *planner) isGone(s at) bool {
+	served, o := p.options.served(), p.options
+	return len(served) == 1 && served[0].isHere && len(o.Devices) > 0 && o.Wrote(s.line) &&
+		o.hardware().Lacks(s.spec()) &&
+		!slices.ContainsFunc(o.Given, func(a pci.Address) bool { return a.String() == s.spec().Single && !o.Has(a) })
 }
 
 // warnOfChange adds a warning for each tag whose value changes.

@@ -3,9 +3,11 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/nova/conf"
 )
@@ -20,6 +22,30 @@ func meaning(before, after *conf.File) *edit.Meaning {
 		m.Values = append(m.Values, edit.Value{Name: e.Name.String(), Before: e.Before, After: e.After})
 	}
 	return m
+}
+
+// Written returns the values of options that nova configure has written on the machine below root,
+// by its journal: none where that cannot be read. Values that it has moved from another name of the
+// option are not among them.
+func Written(root host.Root) (values []string) {
+	entries, _ := change.List(root)
+	for _, e := range entries {
+		for _, f := range e.Files {
+			if e.Status != change.Done || f.Meaning == nil || f.Meaning.Grammar != Grammar {
+				continue
+			}
+			var before []string
+			for _, v := range f.Meaning.Values {
+				for _, text := range v.Before {
+					before = append(before, onOneLine(text))
+				}
+			}
+			for _, v := range f.Meaning.Values {
+				values = append(values, slices.DeleteFunc(v.After, func(text string) bool { return slices.Contains(before, text) })...)
+			}
+		}
+	}
+	return values
 }
 
 // Revert returns the content of a configuration file in which the options of a change are as before

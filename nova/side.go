@@ -27,6 +27,18 @@ type Machine struct {
 	Selected   []pci.Address          // those of Given that the operator selected, without companions
 	Returning  bool                   // functions were recorded for guests at the last boot, and none is now
 	Containers []pci.Address          // the functions that are recorded for containers
+	Written    []string               // see [Written]
+}
+
+// Has reports whether the machine has a function at an address.
+func (m Machine) Has(a pci.Address) bool {
+	return slices.ContainsFunc(m.Devices, func(d pci.Device) bool { return d.Address == a })
+}
+
+// Wrote reports whether nova configure has written a device_spec on the machine, for an alias.
+func (m Machine) Wrote(l devspec.Line) bool {
+	return len(l.Specs) == 1 && isOwn(l.Specs[0]) &&
+		(path.Base(l.File) == dropInName || slices.Contains(m.Written, onOneLine(l.Option.Value)))
 }
 
 // Recorded are the functions of a machine that have a role.
@@ -47,6 +59,7 @@ func Observe(root host.Root, recorded Recorded) (Machine, error) {
 	interfaces, err := devspec.Interfaces(root)
 	return Machine{
 		Devices: devices, Interfaces: interfaces, Given: recorded.Guests, Selected: recorded.Selected, Returning: recorded.Returning, Containers: recorded.Containers,
+		Written: Written(root),
 	}, errors.Join(scanErr, err)
 }
 

@@ -98,6 +98,14 @@ func (h Hardware) Matches(s Spec, d *pci.Device) bool {
 	return s.matchesAddress(d.Address) || d.SRIOV.PF != nil && s.Single == d.SRIOV.PF.String() && h.pfs[s.Single]
 }
 
+// Lacks reports whether a spec is by the address of one function, and none that the machine has
+// matches it. One whose ids are unknown may.
+func (h Hardware) Lacks(s Spec) bool {
+	return !s.Faulty && s.Single != "" && !slices.ContainsFunc(h.Devices, func(d pci.Device) bool {
+		return h.Matches(s, &d) || d.Address.String() == s.Single && (d.VendorID == nil || d.ProductID == nil)
+	})
+}
+
 // classNetwork is the base class of network controllers (PCI Code and ID Assignment
 // Specification, 1.3).
 const classNetwork = 0x02

@@ -9,6 +9,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
 )
 
@@ -28,23 +29,26 @@ func (c *checker) prepared() {
 }
 
 // Prepared returns the findings about what the nova-computes of a machine offer: functions that
-// host prepare has selected and that none of them offers, a failure if that is so for all, and
-// functions that are offered although a driver of the host has them. Those that containers have are
-// found by [Run] alone.
+// host prepare has selected and that none of them offers, a failure if that is so for all, or that
+// are not on the machine, addresses in device_spec without a function, and functions that are
+// offered although a driver of the host has them. Those that containers have are found by [Run]
+// alone.
 func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	add := func(status host.Status, file string, line int, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Check: checkDeviceSpec, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
 	}
 	configure := host.Textf("run %s", host.NewCommand("nova configure").Flag("role", string(nova.Compute)))
-	switch lacking := o.Lacks(m.Selected); {
+	present := slices.DeleteFunc(slices.Clone(m.Selected), func(a pci.Address) bool { return !m.Has(a) })
+	switch lacking := o.Lacks(present); {
 	case len(lacking) == 0:
-	case len(lacking) == len(m.Selected):
+	case len(lacking) == len(present):
 		add(host.Fail, o.Files[0], 0, fmt.Sprintf("host prepare has selected %s for guests, and no device_spec offers one of them: %s",
 			host.Numbered(len(lacking), "function"), pci.Joined(lacking, ", ")), "gives no guest a device of this host (NoValidHost)", configure)
 	default:
 		add(host.Warn, o.Files[0], 0, fmt.Sprintf("no device_spec offers %s, which host prepare has selected for guests", pci.Joined(lacking, ", ")),
 			"never assigns it to a guest", configure)
 	}
+	findings = append(findings, absent(o, m)...)
 	of := func(functions []devspec.Reported) [][]devspec.Reported { // those of containers have findings of their own
 		return nova.ByLine(slices.DeleteFunc(functions, func(f devspec.Reported) bool { return slices.Contains(m.Containers, f.Device.Address) }))
 	}
@@ -67,6 +71,41 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 		first, it := functions[0], pronoun(functions)
 		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and the next boot returns %s to the host",
 			withDrivers(functions), it), "assigns "+it+" to guests that cannot start after the boot", o.Withdraw(functions, nil))
+	}
+	return findings
+}
+
+// absent finds functions that host prepare has selected and that the machine does not have, and
+// device specs of one address that match no function.
+func absent(o nova.Offered, m nova.Machine) (findings []host.Finding) {
+	configure := host.NewCommand("nova configure").Flag("role", string(nova.Compute))
+	specs := slices.Clone(o.Lacking)
+	for _, a := range m.Selected {
+		if m.Has(a) {
+			continue
+		}
+		f := host.Finding{
+			Check: checkDeviceSpec, Status: host.Warn, File: o.Files[0],
+			Seen:   fmt.Sprintf("%s, which host prepare has selected for guests, is not on this machine", a),
+			Effect: "Nova never assigns it to a guest",
+			Remedy: host.Textf("run %s, then %s", host.NewCommand("host prepare").Flag("remove", a.String()), configure),
+		}
+		if i := slices.IndexFunc(specs, func(r devspec.Reported) bool { return r.Spec.Single == a.String() }); i >= 0 {
+			f.File, f.Line = specs[i].Line.File, specs[i].Line.Option.Line()
+			specs = slices.Delete(specs, i, i+1)
+		}
+		findings = append(findings, f)
+	}
+	for _, r := range specs {
+		remedy := host.Text("correct the address, or remove the device_spec")
+		if m.Wrote(r.Line) {
+			remedy = host.Textf("run %s", configure)
+		}
+		findings = append(findings, host.Finding{
+			Check: checkDeviceSpec, Status: host.Warn, File: r.Line.File, Line: r.Line.Option.Line(),
+			Seen:   "no function of this machine matches the device_spec " + conf.Written(r.Spec.Object),
+			Effect: "Nova assigns to guests whatever function comes to that address and matches", Remedy: remedy,
+		})
 	}
 	return findings
 }

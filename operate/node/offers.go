@@ -46,7 +46,15 @@ func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding]
 	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {
 		return machine.Saw[[]host.Finding](nova.DefaultConf, nil, err)
 	}
-	findings := novacheck.Prepared(offered, nova.Machine{Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers})
+	here := nova.Machine{Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers, Written: nova.Written(root)}
+	lacking := offered.Lacking[:0] // without those of others, which no command of gpustack removes
+	for _, r := range offered.Lacking {
+		if here.Wrote(r.Line) {
+			lacking = append(lacking, r)
+		}
+	}
+	offered.Lacking = lacking
+	findings := novacheck.Prepared(offered, here)
 	for i := range findings {
 		findings[i].Status = host.Warn
 	}
