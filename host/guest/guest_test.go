@@ -534,8 +534,8 @@ func TestNovaHost(t *testing.T) {
 	}
 }
 
-// TestStarted: of each of Nova's programs the start of its first process, and nothing where processes
-// are hidden.
+// TestStarted: of each of Nova's programs the start of its last process, without workers that have
+// another name, other programs and what only names it, and nothing where processes are hidden.
 func TestStarted(t *testing.T) {
 	lay := func(namespace string) host.Root {
 		m := newMachine()
@@ -544,12 +544,17 @@ func TestStarted(t *testing.T) {
 		m.process(52, "nova-compute", "/usr/bin/python3", "/usr/bin/nova-compute")
 		m.process(51, "nova-compute", "/usr/bin/python3", "/usr/bin/nova-compute")
 		m.process(60, "less", "less", "/usr/bin/nova-api")
+		m.process(54, "uwsgi", "nova-api-metauWSGI master")
+		m.process(61, "python3", "/usr/bin/python3", "/usr/bin/watcher", "nova-api")
+		m.process(62, "python3", "/usr/bin/python3", "/usr/bin/privsep-helper", "--config-file", "/usr/bin/nova-compute")
+		m.process(53, "nova-conductor", "/var/lib/kolla/venv/bin/python3", "-s", "/var/lib/kolla/venv/bin/nova-conductor")
 		root := m.lay(t)
 		hosttest.Link("proc/1/ns/pid", namespace)(t, root)
 		return root
 	}
-	programs := []string{"nova-api", "nova-scheduler", "nova-compute"}
-	want := map[string]time.Time{"nova-scheduler": now.Add(-time.Hour + 50*time.Second), "nova-compute": now.Add(-time.Hour + 51*time.Second)}
+	programs := []string{"nova-api", "nova-scheduler", "nova-compute", "nova-conductor"}
+	at := func(seconds int) time.Time { return now.Add(-time.Hour + time.Duration(seconds)*time.Second) }
+	want := map[string]time.Time{"nova-scheduler": at(50), "nova-compute": at(52), "nova-conductor": at(53)}
 	if got := guest.Started(lay("pid:[4026531836]"), programs); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -201,8 +201,22 @@ func (p process) runs(program string) (command string, ok bool) {
 	return p.comm, p.comm == program
 }
 
-// Started returns when the first process of each of Nova's programs was started. A program is left
-// out if no process of it is seen, or processes of the machine below root may be hidden.
+// isOf reports whether the process runs a program of Nova as its own, or as the script that Python
+// runs. Unlike runs, it misses processes rather than to see one of another program.
+func (p process) isOf(program string) bool {
+	argv := p.argv
+	if strings.HasPrefix(p.program(), "python") {
+		argv = argv[1:]
+		for len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
+			argv = argv[1:]
+		}
+	}
+	return len(argv) > 0 && path.Base(argv[0]) == program
+}
+
+// Started returns when the last process of each of Nova's programs was started: all others have
+// started before. A program is left out if no process of it is seen, or processes of the machine
+// below root may be hidden.
 func Started(root host.Root, programs []string) map[string]time.Time {
 	o := observer{root: root, accesses: map[string]*access{}}
 	o.report.Booted = o.booted()
@@ -212,8 +226,7 @@ func Started(root host.Root, programs []string) map[string]time.Time {
 	}
 	for _, program := range programs {
 		for _, p := range processes {
-			first, seen := started[program]
-			if _, ok := p.runs(program); ok && (!seen || o.started(p.ticks).Before(first)) {
+			if p.isOf(program) && o.started(p.ticks).After(started[program]) {
 				started[program] = *o.started(p.ticks)
 			}
 		}

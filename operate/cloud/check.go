@@ -70,14 +70,21 @@ func Check(ctx context.Context, root host.Root, o CheckOptions) (Checked, error)
 }
 
 // outdated returns a warning for each service that was started before a file changed that it reads.
-// started are the starts of the services that run on the machine below root, as far as they are known.
+// started are the starts of the last processes of the services that run on the machine below root,
+// as far as they are known.
 func outdated(root host.Root, sides []nova.Side, started map[string]time.Time) (findings []host.Finding, err error) {
-	entries, _ := change.List(root) // where it cannot be read, each change counts for each service
+	entries, err := change.List(root)
+	if err != nil {
+		return nil, nil // which services need a restart is unknown
+	}
 	for _, side := range sides {
 		for _, program := range side.Role.Programs() {
 			start, isSeen := started[program]
 			for _, file := range side.Of(program).Files {
 				info, err := os.Stat(root.Path(file.Name))
+				if host.IsAbsent(err) { // it was removed since it was read
+					continue
+				}
 				if err != nil {
 					return nil, host.OfFile(file.Name, err)
 				}
@@ -104,7 +111,8 @@ func outdated(root host.Root, sides []nova.Side, started map[string]time.Time) (
 }
 
 // needsRestart reports whether a file changed after the start of a service that reads it. Of changes
-// that nova configure made and recorded, those count that need a restart of that service.
+// that nova configure made and recorded, those count that need a restart of that service, without
+// those that were both made and undone since.
 func needsRestart(entries []change.Entry, program, file string, changed, start time.Time) bool {
 	start = start.Add(2 * time.Second) // the kernel shows the time of boot in whole seconds, and entries have such times
 	isRecorded := false
@@ -112,7 +120,8 @@ func needsRestart(entries []change.Entry, program, file string, changed, start t
 		if e.Ended == nil || !slices.ContainsFunc(e.Files, func(f change.File) bool { return f.Name == file }) {
 			continue
 		}
-		if e.Ended.After(start) && slices.Contains(e.Restart, program) {
+		isReverted := e.Status == change.Undone && e.Started.After(start)
+		if !isReverted && e.Ended.After(start) && slices.Contains(e.Restart, program) {
 			return true
 		}
 		isRecorded = isRecorded || changed.After(e.Started.Add(-time.Second)) && changed.Before(e.Ended.Add(time.Second))

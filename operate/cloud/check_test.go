@@ -19,6 +19,11 @@ func TestOutdated(t *testing.T) {
 		ended := at(minute).Add(time.Second)
 		return change.Entry{Started: at(minute), Ended: &ended, Restart: services, Files: []change.File{{Name: nova.DefaultConf}}}
 	}
+	undone := func(minute, until int, services ...string) change.Entry {
+		e := entry(minute, services...)
+		e.Status, e.Ended = change.Undone, new(at(until))
+		return e
+	}
 	for _, test := range []struct {
 		name           string
 		entries        []change.Entry
@@ -35,6 +40,10 @@ func TestOutdated(t *testing.T) {
 		{"one before the start, then one that needs none", []change.Entry{entry(1, "nova-api"), entry(4)}, at(4), at(2), false},
 		{"an edit by hand after a change", []change.Entry{entry(3)}, at(5), at(2), true},
 		{"a change that has not ended", []change.Entry{{Started: at(3), Files: []change.File{{Name: nova.DefaultConf}}}}, at(3), at(2), true},
+		{"a change that was undone", []change.Entry{undone(3, 5, "nova-api")}, at(5), at(2), false},
+		{"a change that was undone after the start", []change.Entry{undone(3, 5, "nova-api")}, at(5), at(4), true},
+		{"one that needs a restart, then one that was undone", []change.Entry{entry(3, "nova-api"), undone(4, 5, "nova-api")}, at(5), at(2), true},
+		{"an edit by hand after a change that was undone", []change.Entry{undone(3, 5, "nova-api")}, at(6), at(2), true},
 		{"a change of another file", []change.Entry{{Started: at(2), Ended: new(at(4)), Files: []change.File{{Name: "/etc/fstab"}}}}, at(3), at(2), true},
 	} {
 		if got := needsRestart(test.entries, "nova-api", nova.DefaultConf, test.changed, test.start); got != test.want {
@@ -49,6 +58,9 @@ func TestOutdated(t *testing.T) {
 	}
 	side, err := nova.ReadSide(root, nova.All, []string{nova.DefaultConf, "/etc/nova/nova-compute.conf"})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(root.Path(nova.DefaultConf)); err != nil { // a file that goes after it was read
 		t.Fatal(err)
 	}
 	findings, err := outdated(root, []nova.Side{side}, map[string]time.Time{"nova-compute": at(2), "nova-api": at(2)})
