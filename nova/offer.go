@@ -1,7 +1,9 @@
 package nova
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"gpustack/host"
@@ -123,6 +125,31 @@ func ByLine(functions []devspec.Reported) (lines [][]devspec.Reported) {
 		lines[i] = append(lines[i], f)
 	}
 	return lines
+}
+
+// Configure returns the nova configure that offers what is prepared on a machine. A GPU of an unknown
+// model has no name: then each product without an alias is named, that one by its id.
+func (o Offered) Configure(m Machine) host.Command {
+	derives := host.NewCommand("nova configure").Flag("role", string(Compute))
+	names, isUnknown := derives, false
+	isForGuests := Host{Devices: m.Devices, Given: m.Given, Containers: m.Containers}.gpus()
+	var seen []string
+	for i := range m.Devices {
+		d := &m.Devices[i]
+		if !slices.Contains(m.Given, d.Address) || !isForGuests(d) ||
+			slices.ContainsFunc(o.aliases, func(n Named) bool { return n.selects(*d.VendorID, *d.ProductID) }) {
+			continue
+		}
+		name := cmp.Or(AliasName(d), d.ProductID.String())
+		if alias := fmt.Sprintf("%s=%s:%s", name, d.VendorID, d.ProductID); !slices.Contains(seen, alias) {
+			seen, names = append(seen, alias), names.Flag("alias", alias)
+		}
+		isUnknown = isUnknown || AliasName(d) == ""
+	}
+	if isUnknown {
+		return names
+	}
+	return derives
 }
 
 // Withdraw returns how functions that one line offers are no longer offered: by the tool that

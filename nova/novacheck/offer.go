@@ -37,7 +37,7 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	add := func(status host.Status, file string, line int, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Check: checkDeviceSpec, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
 	}
-	configure := host.Textf("run %s", host.NewCommand("nova configure").Flag("role", string(nova.Compute)))
+	configure := host.Textf("run %s", o.Configure(m))
 	present := slices.DeleteFunc(slices.Clone(m.Selected), func(a pci.Address) bool { return !m.Has(a) })
 	switch lacking := o.Lacks(present); {
 	case len(lacking) == 0:
@@ -78,7 +78,7 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 // absent finds functions that host prepare has selected and that the machine does not have, and
 // device specs of one address that match no function.
 func absent(o nova.Offered, m nova.Machine) (findings []host.Finding) {
-	configure := host.NewCommand("nova configure").Flag("role", string(nova.Compute))
+	configure := o.Configure(m)
 	specs := slices.Clone(o.Lacking)
 	for _, a := range m.Selected {
 		if m.Has(a) {

@@ -20,27 +20,29 @@ import (
 
 // HostChecked is what host check finds of a machine.
 type HostChecked struct {
-	Machine  machine.Machine
-	Verdict  checklist.Verdict
-	Findings []host.Finding
-	Reboot   host.Bool    // whether it has to be rebooted
-	Plan     host.Command // shows what host prepare would do
-	Metrics  []metrics.Sample
-	NovaHost *string // the host's name in Nova, nil if nova.conf cannot be read
+	Machine   machine.Machine
+	Verdict   checklist.Verdict
+	Findings  []host.Finding
+	Reboot    host.Bool    // whether it has to be rebooted
+	Plan      host.Command // shows what host prepare would do
+	Configure host.Command // offers what is prepared to Nova
+	Metrics   []metrics.Sample
+	NovaHost  *string // the host's name in Nova, nil if nova.conf cannot be read
 }
 
 // CheckHost checks whether a machine is ready for GPUs in guests. journal is a look at its journal.
 func CheckHost(ctx context.Context, n Node, journal change.Seen) HostChecked {
 	m := observeForCheck(n, journal)
 	m.VirtType = ReadVirtType(n.Root)
-	m.Nova = judgeOffers(n.Root, m)
+	var configure host.Command
+	m.Nova, configure = judgeOffers(n.Root, m)
 	refused := n.RefusedByPrepare(ctx, m, journal)
 	findings, verdict := check.Verify(m, refused, steps.Observe(n.Root))
 	reboot := check.RebootRequired(m)
 	samples := append(checklist.Metrics("host check", findings, verdict, reboot), check.Metrics(m)...)
 	name, warnings := nameInNova(n.Root, m.Facts.Hostname)
 	m.Warnings = append(m.Warnings, warnings...)
-	return HostChecked{m, verdict, findings, reboot, PlanCommand(n.Root, m, refused), samples, name}
+	return HostChecked{m, verdict, findings, reboot, PlanCommand(n.Root, m, refused), configure, samples, name}
 }
 
 // observeForCheck observes a machine. Of the running machine it remembers what the initramfs images

@@ -39,14 +39,18 @@ func functionsOf(c *machine.Contract) []pci.Address {
 // judgeOffers returns what nova check finds about the functions that the nova-computes of a machine
 // offer. The machine was observed for [machine.Check]. A failure of Nova's configuration is a
 // warning here: the machine itself is ready for it. The value is nil if the machine runs no
-// nova-compute.
-func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding] {
+// nova-compute. configure offers what is prepared.
+func judgeOffers(root host.Root, m machine.Machine) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r)
-	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {
-		return machine.Saw[[]host.Finding](nova.DefaultConf, nil, err)
+	here := nova.Machine{
+		Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers,
+		Written: nova.Written(root),
 	}
-	here := nova.Machine{Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers, Written: nova.Written(root)}
+	configure = offered.Configure(here)
+	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {
+		return machine.Saw[[]host.Finding](nova.DefaultConf, nil, err), configure
+	}
 	lacking := offered.Lacking[:0] // without those of others, which no command of gpustack removes
 	for _, r := range offered.Lacking {
 		if here.Wrote(r.Line) {
@@ -61,7 +65,7 @@ func judgeOffers(root host.Root, m machine.Machine) machine.Look[[]host.Finding]
 	if findings == nil && len(r.Selected) > 0 {
 		findings = []host.Finding{{Status: host.Pass, Seen: fmt.Sprintf("%s offers %s to guests", offered.Files[0], host.Numbered(len(r.Selected), "selected function"))}}
 	}
-	return machine.Saw(nova.DefaultConf, findings, nil)
+	return machine.Saw(nova.DefaultConf, findings, nil), configure
 }
 
 // stillOffered returns a warning for each line of Nova's configuration that offers functions which

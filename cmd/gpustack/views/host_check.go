@@ -28,7 +28,7 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	case r.Verdict == checklist.Ready && r.offered():
 		r.Line = "nova.conf offers its devices to guests"
 	case r.Verdict == checklist.Ready:
-		r.Next = host.NewNext(host.NewCommand("nova configure").Flag("role", "compute"))
+		r.Next = host.NewNext(c.Configure)
 		r.Line = host.Textf("'%s' offers the devices to Nova", r.Next.Command)
 	case r.Verdict == checklist.PendingReboot && !r.onlyFails("reboot"):
 		r.Next = host.NewNext(host.NewCommand("host check"), host.NeedRemedies, host.NeedReboot)
