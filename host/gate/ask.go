@@ -115,8 +115,8 @@ func (h Host) AskAtBoot(uses machine.Uses, allowed Allowed, leaving ...Leaving) 
 
 // addUsers adds the guests and processes that lose a function at the next boot: programs whose only
 // subject are GPUs, or that read a clock, are a note, any other user is a refusal that --allow lifts.
-// A process that may use any GPU, by a node that serves all of them, does not count: it loses
-// nothing if it uses another.
+// A process that may use any GPU of NVIDIA's driver, by a node that serves all of them, counts only
+// if none remains: until then it loses nothing if it uses another.
 func (h Host) addUsers(answer *Answer, uses machine.Uses, allowed Allowed, leaving []Leaving) {
 	at, guests := map[pci.Address]bool{}, uses.ByGuests()
 	for _, l := range leaving {
@@ -129,6 +129,7 @@ func (h Host) addUsers(answer *Answer, uses machine.Uses, allowed Allowed, leavi
 			answer.Notes = append(answer.Notes, fmt.Sprintf("%s has left the host already: %s", l.Address, guests[l.Address].Who()))
 		}
 	}
+	remains := slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return d.DriverName() == "nvidia" && !at[d.Address] && h.IsNew(d.Address) })
 	refuse := func(a pci.Address, who string) {
 		if at[a] {
 			answer.add(h, allowed, &Refusal{Address: a, Reason: "is in use: " + who, Code: host.CodeInUse})
@@ -144,7 +145,7 @@ func (h Host) addUsers(answer *Answer, uses machine.Uses, allowed Allowed, leavi
 	programs := map[string][]pci.Address{}
 	for _, holder := range uses.Holders {
 		switch {
-		case holder.Shared, holder.PID == 0, guests[holder.Address] != nil, !at[holder.Address]:
+		case holder.Shared && remains, holder.PID == 0, guests[holder.Address] != nil, !at[holder.Address]:
 		case holder.IsClock(), isGPUProgram(holder, allGo):
 			programs[holder.Command] = append(programs[holder.Command], holder.Address)
 		default:

@@ -12,8 +12,8 @@ import (
 )
 
 // TestUsers: a GPU that a process has open needs --allow, unless the process only watches GPUs, or
-// may only use it by a node which serves all GPUs, or reads a clock. What is bound to vfio-pci has left: a guest that
-// has it is no refusal.
+// may only use it by a node which serves all GPUs and a GPU remains, or reads a clock. What is bound
+// to vfio-pci has left: a guest that has it is no refusal.
 func TestUsers(t *testing.T) {
 	class, vendor, nvidia, vfio := pci.Controller3D, pci.NVIDIA, "nvidia", machine.VFIO
 	var devices pci.Devices
@@ -42,11 +42,13 @@ func TestUsers(t *testing.T) {
 	if held := gate.HeldOf(machine.Uses{Holders: uses.Holders[len(uses.Holders)-1:]}, all...); len(held) > 0 {
 		t.Errorf("now: %v", held[0])
 	}
+	const shared = ", through which it may use any GPU of the nvidia driver"
 	for _, test := range []struct {
 		name, want, notes string
 		all               []pci.Address
 	}{
-		{"all GPUs", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open]", "chronyd dcgm-exporter nv-fabricmanage nv-hostengine nvidia-persiste", all},
+		{"all GPUs", "[0000:01:00.0: is in use: python3 (pid 7) has /dev/nvidia1 open" + shared + " 0000:02:00.0: is in use: python3 (pid 7) has /dev/nvidia1 open" + shared + "]",
+			"chronyd dcgm-exporter nv-fabricmanage nv-hostengine nvidia-persiste", all},
 		{"a GPU of the board stays", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open 0000:08:00.0: is in use: nv-fabricmanage (pid 13) has /dev/nvidia1 open]",
 			"chronyd dcgm-exporter nv-hostengine nvidia-persiste", all[1:]},
 	} {

@@ -161,6 +161,15 @@ func (h *holders) process(pid int) error {
 			ownGPU = ownGPU || minor
 		}
 	}
+	slices.SortStableFunc(files, func(a, b host.Descriptor) int { // the node of one GPU says more than one of all
+		switch shared := sharedByGPUs(a.File()); {
+		case shared == sharedByGPUs(b.File()):
+			return 0
+		case shared:
+			return 1
+		}
+		return -1
+	})
 	for _, d := range files {
 		file := d.File()
 		if file == nvidiaControl && ownGPU {

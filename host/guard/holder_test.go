@@ -163,6 +163,8 @@ python3
 		{"a program that reads one GPU", open("/dev/nvidiactl", "/dev/nvidia1"), "", "0000:07:00.0: python3 (pid 10) has /dev/nvidia1 open\n"},
 		{"CUDA on one GPU", open("/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"), "",
 			"0000:06:00.0: python3 (pid 10) has /dev/nvidia-uvm open" + shared + "\n0000:07:00.0: python3 (pid 10) has /dev/nvidia1 open\n"},
+		{"CUDA, its nodes in another order", open("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia1"), "",
+			"0000:06:00.0: python3 (pid 10) has /dev/nvidia-uvm open" + shared + "\n0000:07:00.0: python3 (pid 10) has /dev/nvidia1 open\n"},
 		{"a capability, and NVLink", open("/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-caps-imex-channels/channel0", "/dev/nvidia-nvlink"), "", ""},
 		{"a switch", open("/dev/nvidia-nvswitch0"), "", "0000:08:00.0: python3 (pid 10) has /dev/nvidia-nvswitch0 open\n"},
 		{"memory of a closed node", "mkdir proc/10/fd\n", "-- proc/10/maps --\n7f00-7f01 r-xp 00000000 fe:01 17 /usr/bin/python3\n7f02-7f03 rw-s 00000000 00:06 42                         /dev/nvidia1 (deleted)\n7ffc-7ffd rw-p 00000000 00:00 0 [stack]\n",
