@@ -192,12 +192,12 @@ func (g *guard) diskUses() ([]diskUse, error) {
 		return nil, err
 	}
 	for _, m := range mounts {
-		disks, err := g.disksOfUse(m)
+		disks, is, err := g.disksOfUse(m)
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range disks {
-			add(name, "is "+m.what, m.file)
+			add(name, is+m.what, m.file)
 		}
 		for _, o := range m.Options { // a log and a realtime device of XFS, a journal of ext4, a detached header of LUKS
 			key, value, _ := strings.Cut(o, "=")
@@ -230,13 +230,22 @@ func (g *guard) diskUses() ([]diskUse, error) {
 
 const swapsFile = "/proc/swaps"
 
-// disksOfUse returns the disks of a file system, of one that is not mounted by the signatures of disks.
-func (g *guard) disksOfUse(m mountUse) ([]string, error) {
-	disks, err := g.disksOf(m.Mount)
-	if err != nil || m.file == mountsFile || len(disks) == 0 {
-		return disks, err
+// disksOfUse returns the disks of a file system, of one that is not mounted by the signatures of
+// disks. On a tree that shows no signature each disk may be the one: is says which of both it is.
+func (g *guard) disksOfUse(m mountUse) (disks []string, is string, err error) {
+	disks, err = g.disksOf(m.Mount)
+	if err != nil || m.file == mountsFile {
+		return disks, "is ", err
 	}
-	return g.ofFileSystem(disks[0])
+	if len(disks) > 0 {
+		disks, err = g.ofFileSystem(disks[0])
+		return disks, "is ", err
+	}
+	if shown, err := g.showsTags(); err != nil || shown || !slices.ContainsFunc(tags, func(t tag) bool { return strings.HasPrefix(m.Source, t.name) }) {
+		return nil, "", err
+	}
+	disks, err = g.list(blockDir)
+	return disks, "may be what is ", err
 }
 
 // ofFileSystem returns a disk and each other one with the same file system, as btrfs has several.
@@ -250,9 +259,13 @@ func (g *guard) ofFileSystem(name string) ([]string, error) {
 }
 
 // members returns the disks that have the signature of an array, a volume group or a pool by udev's
-// records: the next boot may assemble it.
+// records: the next boot may assemble it. Not all of these types end in _member (util-linux,
+// libblkid/src/superblocks).
 func (g *guard) members() (uses []diskUse, err error) {
-	names, err := g.recordedWith(func(r udevRecord) bool { return strings.HasSuffix(r.values["ID_FS_TYPE"], "_member") })
+	names, err := g.recordedWith(func(r udevRecord) bool {
+		kind := r.values["ID_FS_TYPE"]
+		return strings.HasSuffix(kind, "_member") || slices.Contains([]string{"crypto_LUKS", "bcache", "drbd", "ceph_bluestore"}, kind)
+	})
 	for _, name := range names {
 		uses = append(uses, diskUse{name, "has the signature " + g.records[name].values["ID_FS_TYPE"] + ", of which the host may make a disk", ""})
 	}

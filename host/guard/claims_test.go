@@ -61,6 +61,15 @@ func TestClaimsOfTree(t *testing.T) {
 			nvme + "/dev/nvme0n1p1 has the signature linux_raid_member, of which the host may make a disk []\n"},
 		{"a member of a pool", []string{recorded("259:1", "ID_FS_TYPE=zfs_member")},
 			nvme + "/dev/nvme0n1p1 has the signature zfs_member, of which the host may make a disk []\n"},
+		{"LUKS", []string{recorded("259:1", "ID_FS_TYPE=crypto_LUKS")}, nvme + "/dev/nvme0n1p1 has the signature crypto_LUKS, of which the host may make a disk []\n"},
+		{"fstab and a link without udev's record", []string{file("etc/fstab", "UUID=47-11 /srv ext4"), "symlink dev/disk/by-uuid/47-11 -> ../../nvme0n1p1\n", file("dev/nvme0n1p1", "")},
+			nvme + "/dev/nvme0n1p1 is to be mounted at /srv (/etc/fstab) [/etc/fstab]\n"},
+		{"fstab, and neither a link nor a record", []string{file("etc/fstab", "LABEL=a /srv ext4")},
+			nvme + "/dev/nvme0n1p1 may be what is to be mounted at /srv (/etc/fstab) [/etc/fstab]\n" +
+				nvme + "/dev/nvme0n1p2 may be what is to be mounted at /srv (/etc/fstab) [/etc/fstab]\n" +
+				nvme + "/dev/nvme0n1 may be what is to be mounted at /srv (/etc/fstab) [/etc/fstab]\n"},
+		{"a loop device of a disk", []string{stackedOn("loop0"), file("sys/class/block/loop0/loop/backing_file", "/dev/nvme0n1p1"), mountinfo("0:99 /srv ext4 /dev/loop0 rw")},
+			nvme + "/dev/nvme0n1p1 is below /dev/loop0, which is mounted at /srv [/proc/mounts]\n"},
 		{"a link of udev", []string{file("etc/fstab", "/dev/disk/by-id/nvme-a-part1 /srv ext4"), file("run/udev/data/b259:1", "S:disk/by-id/nvme-a-part1")},
 			nvme + "/dev/nvme0n1p1 is to be mounted at /srv (/etc/fstab) [/etc/fstab]\n"},
 		{"the second device of btrfs", []string{file("etc/fstab", "/dev/sda2 /srv btrfs"), recorded("8:2", "ID_FS_UUID=47", "ID_FS_TYPE=btrfs"), recorded("259:1", "ID_FS_UUID=47", "ID_FS_TYPE=btrfs")},

@@ -218,7 +218,8 @@ func (g *guard) stackOn(s *stack, name string) error {
 	switch {
 	case diskOfSlaves().MatchString(disk) && len(slaves) > 0, server != "":
 	case diskInMemory().MatchString(disk):
-		return g.memory(s, disk)
+		_, err := g.backing(s, disk, "backing_dev")
+		return err
 	case strings.Contains(target, "/nvdimm-bridge"): // CXL (Linux, drivers/cxl/core/pmem.c): any of its memory devices
 		functions, err := g.ofClass("/sys/bus/cxl/devices")
 		s.functions = append(s.functions, functions...)
@@ -227,6 +228,10 @@ func (g *guard) stackOn(s *stack, name string) error {
 	case target == "":
 		s.lost = cmp.Or(s.lost, "sysfs does not show where "+node(name)+" is")
 	default:
+		// The file of a loop device may be a disk; one of a file system is on a mounted disk.
+		if found, err := g.backing(s, disk, "loop/backing_file"); err != nil || found {
+			return err
+		}
 		s.lost = cmp.Or(s.lost, "the kernel does not list which devices "+node(disk)+" lies on")
 	}
 	return nil
@@ -258,22 +263,23 @@ func (g *guard) hardware(target string) ([]pci.Address, error) {
 	return pci.Unique(s.functions), err
 }
 
-// memory adds the disk that a compressed disk in memory writes to, if it has one (Linux,
-// Documentation/admin-guide/blockdev/zram.rst, backing_dev).
-func (g *guard) memory(s *stack, disk string) error {
-	backing, err := g.attribute(path.Join(blockDir, disk, "backing_dev"))
+// backing adds the disk that an attribute of another disk names, if it names one: that of a
+// compressed disk in memory or of a loop device (Linux, Documentation/admin-guide/blockdev/zram.rst,
+// backing_dev; drivers/block/loop.c, backing_file).
+func (g *guard) backing(s *stack, disk, attribute string) (found bool, err error) {
+	backing, err := g.attribute(path.Join(blockDir, disk, attribute))
 	if err != nil || !strings.HasPrefix(backing, "/dev/") {
-		return err
+		return false, err
 	}
 	name, err := g.block(backing)
 	if err == nil && name == "" {
 		s.lost = cmp.Or(s.lost, "sysfs does not have "+backing+", below "+node(disk))
-		return nil
+		return true, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	return g.stackOn(s, name)
+	return true, g.stackOn(s, name)
 }
 
 // served returns the name of a disk that lies on a server, by its name and the path of its directory

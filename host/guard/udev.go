@@ -67,10 +67,13 @@ func hexUnescape(s string) string {
 	return b.String()
 }
 
+type tag struct{ name, property, dir string }
+
 // tags are the names of file systems and partitions in fstab(5), crypttab(5) and on the kernel
-// command line, with the property of udev's record.
-var tags = []struct{ name, property string }{
-	{"UUID=", "ID_FS_UUID_ENC"}, {"LABEL=", "ID_FS_LABEL_ENC"}, {"PARTUUID=", "ID_PART_ENTRY_UUID"}, {"PARTLABEL=", "ID_PART_ENTRY_NAME"},
+// command line, with the property of udev's record and the folder of udev's links.
+var tags = []tag{
+	{"UUID=", "ID_FS_UUID_ENC", "by-uuid"}, {"LABEL=", "ID_FS_LABEL_ENC", "by-label"},
+	{"PARTUUID=", "ID_PART_ENTRY_UUID", "by-partuuid"}, {"PARTLABEL=", "ID_PART_ENTRY_NAME", "by-partlabel"},
 }
 
 // tagged returns the disk in sysfs of UUID=…, of a name in /dev, or of MAJOR:MINOR. It returns ""
@@ -79,10 +82,14 @@ func (g *guard) tagged(spec string) (string, error) {
 	for _, tag := range tags {
 		if value, ok := strings.CutPrefix(spec, tag.name); ok {
 			value = strings.Trim(value, `"`)
-			return g.byRecord(func(r udevRecord) bool {
+			name, err := g.byRecord(func(r udevRecord) bool {
 				recorded := hexUnescape(r.values[tag.property])
 				return recorded == value || strings.HasSuffix(tag.name, "UUID=") && value != "" && strings.EqualFold(recorded, value)
 			})
+			if err != nil || name != "" || value == "" {
+				return name, err
+			}
+			return g.block(path.Join(links, tag.dir, value))
 		}
 	}
 	if !strings.HasPrefix(spec, "/dev/") {
@@ -92,6 +99,21 @@ func (g *guard) tagged(spec string) (string, error) {
 		return name, err
 	}
 	return g.byRecord(func(r udevRecord) bool { return slices.Contains(r.links, spec) }) // a tree need not have the links
+}
+
+// links is the folder of udev's links to disks.
+const links = "/dev/disk"
+
+// showsTags reports whether a disk has a record of udev or a link: without both, a tag that no disk
+// has may be that of any disk.
+func (g *guard) showsTags() (bool, error) {
+	for _, dir := range []string{"/run/udev/data", links} {
+		names, err := g.entries(dir)
+		if err != nil || len(names) > 0 {
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // byRecord returns the first disk whose record is accepted. Of a disk and those that are made of
