@@ -28,8 +28,11 @@ func removesFramebuffers(release string, d *pci.Device) bool {
 
 // bootVGA checks whether a GPU for guests shows the firmware's console.
 func (v view) bootVGA() []host.Finding {
-	if !v.Devices.Seen() {
+	switch {
+	case !v.Devices.Seen():
 		return unread(v.Devices)
+	case v.undone:
+		return checklist.NA("nothing is recorded any more")
 	}
 	for _, d := range v.Guests {
 		f := host.Finding{File: d.ConsoleFile(), Seen: d.Address.String() + " is the firmware's console"}

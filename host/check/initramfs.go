@@ -85,7 +85,12 @@ func (v view) left() (findings []host.Finding) {
 			continue
 		}
 		remedy := host.Text("run " + v.programs(true, true))
-		if v.Elsewhere {
+		switch {
+		case slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return slices.Contains(modprobe.OwnFiles(), l.File) }):
+			// Only the record is lost: from these files each regenerated image is the same again.
+			prepare := host.NewCommand("host prepare")
+			remedy = host.Textf("%s is missing: %s returns them to the host, %s records them again", machine.ContractFile, prepare.Flag("none"), prepare)
+		case v.Elsewhere:
 			remedy = v.rebuilt(true, true)
 		}
 		findings = append(findings, host.Finding{

@@ -15,6 +15,9 @@ func (v view) iommu() []host.Finding {
 		return []host.Finding{{Status: host.Fail, File: file, Seen: seen, Effect: "no function can be assigned to a guest", Remedy: remedy}}
 	}
 	prepare := host.Textf("%s does this for the next boot", host.NewCommand("host prepare"))
+	if v.phase == unprepared && len(v.refusals()) > 0 {
+		prepare = host.Textf("'%s' names the commands that do this for the next boot", host.NewCommand("host prepare").Flag("dry-run"))
+	}
 	want, _ := v.WantIOMMU()
 	switches := slices.DeleteFunc(want.Change(nil).Add, func(arg string) bool { return !strings.HasSuffix(arg, "=on") })
 	missing := v.Running.Value.Lacking(switches)

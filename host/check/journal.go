@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"gpustack/host"
 	"gpustack/host/change"
@@ -21,10 +22,11 @@ func (v view) journal() []host.Finding {
 	case !v.CutOff.Seen():
 		return unread(v.CutOff)
 	case e != nil:
+		left := change.Left{Entry: *e}
 		return []host.Finding{{
 			Status: host.Fail, File: change.Dir + "/journal", Seen: fmt.Sprintf("entry %d (%s) was interrupted while %s", e.ID, e.Command, e.Status),
-			Effect: change.Left{Entry: *e}.Effect(),
-			Remedy: host.Textf("run %s: it recovers the entry first", host.NewCommand("host prepare")),
+			Effect: left.Effect(),
+			Remedy: host.Textf("%s, %s undoes it", left.Remedy(), host.NewCommand("undo").Arg(strconv.Itoa(e.ID))),
 		}}
 	}
 	var findings []host.Finding

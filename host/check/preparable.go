@@ -26,6 +26,8 @@ func (v view) preparable() []host.Finding {
 		return checklist.NA("what is recorded is unknown")
 	case v.phase != unprepared:
 		return v.leaving()
+	case v.undone:
+		return checklist.NA("nothing is recorded any more")
 	case !v.Devices.Seen():
 		return unread(v.Devices)
 	case v.Containers != nil && len(v.Devices.Value.Defaults()) > 0 && len(v.Defaults()) == 0:
