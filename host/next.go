@@ -25,6 +25,7 @@ type Need string
 // Needs of commands.
 const (
 	NeedRemedies Need = "remedies" // follow the remedies of the findings
+	NeedGuests   Need = "guests"   // stop the guests that use functions, or migrate them
 	NeedReboot   Need = "reboot"   // reboot the machine
 	NeedRestart  Need = "restart"  // restart the services that the document names
 	NeedReports  Need = "reports"  // write the guest reports that the command names
@@ -54,6 +55,8 @@ func (n *Next) Sentence(line func(Command) string) string {
 		switch need {
 		case NeedRemedies:
 			text += "follow the remedies below, then "
+		case NeedGuests:
+			text += "stop the guests, then "
 		case NeedReboot:
 			text += "reboot, then "
 		case NeedRestart:

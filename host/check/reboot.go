@@ -27,15 +27,19 @@ func RebootRequired(m machine.Machine) host.Bool {
 // reboot checks whether the record takes effect only at the next boot.
 func (v view) reboot() []host.Finding {
 	f := host.Finding{Status: host.NA}
+	reboot := host.Textf("reboot, then run %s again", host.NewCommand("host check"))
+	if used := len(v.Uses.Value.ByGuests()); used > 0 {
+		reboot = host.Textf("stop the guests (%s in use), then %s", host.Numbered(used, "function"), reboot)
+	}
 	switch {
 	case v.phase == unseen:
 		f.Seen = "what is recorded is unknown"
 	case v.undone:
 		f.Status, f.File, f.Seen = host.Fail, machine.ContractFile, "what was recorded at the last boot is undone"
 		f.Effect = fmt.Sprintf("functions that are bound for guests until the next boot: %d", v.bound())
-		f.Remedy = host.Textf("reboot, then run %s again", host.NewCommand("host check"))
+		f.Remedy = reboot
 		if !v.mended {
-			f.Remedy = host.Textf("follow the remedies above, %s", f.Remedy)
+			f.Remedy = host.Textf("follow the remedies above, %s", reboot)
 		}
 	case v.phase == unprepared:
 		f.Seen = "nothing is recorded"
@@ -44,7 +48,7 @@ func (v view) reboot() []host.Finding {
 	case v.phase == booted && v.Unbooted.Value && v.mended:
 		f.Status, f.File, f.Seen = host.Fail, machine.ContractFile, "the machine was booted with another selection than the recorded one"
 		f.Effect = "until the next boot, functions stay as they were selected then"
-		f.Remedy = host.Textf("reboot, then run %s again", host.NewCommand("host check"))
+		f.Remedy = reboot
 	case v.phase == booted:
 		f.Status, f.Seen = host.Pass, "no reboot is pending"
 	case !v.mended:
@@ -62,7 +66,7 @@ func (v view) reboot() []host.Finding {
 		if waiting, all := v.waiting(), len(v.Contract.Value.Functions); len(waiting) < all {
 			f.Effect = fmt.Sprintf("until then %d of %s for guests remain with the host: %s", len(waiting), host.Numbered(all, "function"), gate.Shortened(waiting))
 		}
-		f.Remedy = host.Textf("reboot, then run %s again", host.NewCommand("host check"))
+		f.Remedy = reboot
 	}
 	return []host.Finding{f}
 }

@@ -74,7 +74,8 @@ type Machine struct {
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
 	Regions  Look[iommu.Regions]       // for IOMMU too, and the kernel that boots by default, or else the running one
 
-	// Observed for Check while a recorded function is the host's.
+	// Observed for Check while a recorded function is the host's, and where another record was in
+	// force when the machine was booted: guests may have what is no longer recorded.
 	Uses Look[Uses]
 
 	Judged
@@ -215,7 +216,7 @@ func Observe(root host.Root, subjects Subject, opts Options) Machine {
 	if o.reads(RunningKernel) {
 		o.readRunningKernel()
 	}
-	if o.reads(Check) && o.isLeaving() {
+	if o.reads(Check) && (o.isLeaving() || o.Unbooted.Value) {
 		uses, err := ObserveUses(o.root, devices, false)
 		o.Uses = Saw(host.ProcDir, uses, err)
 	}

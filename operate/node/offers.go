@@ -3,11 +3,15 @@ package node
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
+	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -68,10 +72,10 @@ func judgeOffers(root host.Root, m machine.Machine) (found machine.Look[[]host.F
 	return machine.Saw(nova.DefaultConf, findings, nil), configure
 }
 
-// stillOffered returns a warning for each line of Nova's configuration that offers functions which
-// a plan of files returns to the host. devices are not observed while a write to sysfs of an
+// ofReturned returns warnings of functions that a plan of files returns to the host: which guests
+// have them, and each line of Nova's configuration that offers them. devices are not observed while a write to sysfs of an
 // earlier run may be stuck.
-func stillOffered(root host.Root, devices machine.Look[pci.Devices], plan edit.Plan) []string {
+func ofReturned(root host.Root, devices machine.Look[pci.Devices], plan edit.Plan) []string {
 	before, after, changed, err := gate.Changed(root, plan)
 	if err != nil || !changed || before.Guests == nil {
 		return nil // an error of the record is the plan's own
@@ -82,11 +86,34 @@ func stillOffered(root host.Root, devices machine.Look[pci.Devices], plan edit.P
 			returned = append(returned, f.Address)
 		}
 	}
-	return offeredReturned(root, devices, after.Guests, returned)
+	return append(usedReturned(root, returned), offeredReturned(root, devices, after.Guests, returned)...)
 }
 
-// offeredReturned is stillOffered for functions that return to the host. remains is what is recorded
-// for guests then, nil for nothing: functions that are among it return until the next boot.
+// usedReturned returns a warning for each guest that has functions which return to the host at the
+// next boot.
+func usedReturned(root host.Root, returned []pci.Address) (warnings []string) {
+	if returned == nil {
+		return nil
+	}
+	uses := machine.Uses{Guests: guest.Observe(root, guest.NovaConf{}, time.Now())}
+	if why := uses.Unknown(); why != nil && root.IsMachine() {
+		warnings = append(warnings, gate.GuestsUnknown("functions that return to the host", why).Error())
+	}
+	guests, has := uses.ByGuests(), map[string][]pci.Address{}
+	for _, a := range returned {
+		if g := guests[a]; g != nil {
+			has[g.Who()] = append(has[g.Who()], a)
+		}
+	}
+	for _, who := range slices.Sorted(maps.Keys(has)) {
+		warnings = append(warnings, fmt.Sprintf("%s: %s: stop the guest before the reboot", gate.Shortened(has[who]), who))
+	}
+	return warnings
+}
+
+// offeredReturned returns a warning for each line of Nova's configuration that offers functions which
+// return to the host. remains is what is recorded for guests then, nil for nothing: functions that are
+// among it return until the next boot.
 func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address) []string {
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	var r nova.Recorded

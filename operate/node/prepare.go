@@ -53,7 +53,7 @@ func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild 
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
-	plan.Warnings = slices.Concat(asked, plan.Warnings, stillOffered(n.Root, m.Devices, plan.Files))
+	plan.Warnings = slices.Concat(asked, plan.Warnings, ofReturned(n.Root, m.Devices, plan.Files))
 	if plan.None && !options.None {
 		command += " --none" // so that history shows that nothing is recorded
 	}

@@ -29,7 +29,7 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 		return FilesBack{}, err
 	}
 	m, reboot := Observe(ctx, n.Root, 0)
-	return FilesBack{UndoPlan: plan, Warnings: stillOffered(n.Root, m.Devices, plan.Files), Reboot: reboot, contract: contract}, nil
+	return FilesBack{UndoPlan: plan, Warnings: ofReturned(n.Root, m.Devices, plan.Files), Reboot: reboot, contract: contract}, nil
 }
 
 // Leftovers returns what remains of host prepare after the undo on the machine below root, as

@@ -30,7 +30,7 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	case r.Verdict == checklist.Ready:
 		r.Next = host.NewNext(c.Configure)
 		r.Line = host.Textf("'%s' offers the devices to Nova", r.Next.Command)
-	case r.Verdict == checklist.PendingReboot && !r.onlyFails("reboot"):
+	case r.Verdict == checklist.PendingReboot && (!r.onlyFails("reboot") || m.Contract.Value == nil && r.finds("nova", host.Warn)):
 		r.Next = host.NewNext(host.NewCommand("host check"), host.NeedRemedies, host.NeedReboot)
 	case r.Verdict != checklist.NotPrepared:
 	case !r.onlyFails("prepared"):
@@ -42,13 +42,16 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 		r.Next, r.Missing = host.NewNext(c.Plan), "preparable"
 		r.Line = host.Textf("whether it can be prepared is not shown by these files; '%s' names what is missing", c.Plan)
 	}
+	if r.Next != nil && len(m.Uses.Value.ByGuests()) > 0 {
+		if i := slices.Index(r.Next.Needs, host.NeedReboot); i >= 0 {
+			r.Next.Needs = slices.Insert(r.Next.Needs, i, host.NeedGuests)
+		}
+	}
 	return r
 }
 
 // offered reports whether nova.conf offers all that is prepared.
-func (r HostCheck) offered() bool {
-	return slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Check == "nova" && f.Status == host.Pass })
-}
+func (r HostCheck) offered() bool { return r.finds("nova", host.Pass) }
 
 // onlyFails reports whether no other check fails than the named one.
 func (r HostCheck) onlyFails(check string) bool {
@@ -56,6 +59,20 @@ func (r HostCheck) onlyFails(check string) bool {
 }
 
 // preparable reports whether something shows that host prepare accepts the machine.
-func (r HostCheck) preparable() bool {
-	return slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Check == "preparable" && f.Status == host.Pass })
+func (r HostCheck) preparable() bool { return r.finds("preparable", host.Pass) }
+
+// decisive returns the check that shows why a machine is not prepared: the first that fails, which
+// prepared is if no other does. It is prepared for any other machine.
+func (r HostCheck) decisive() string {
+	for _, f := range r.Findings {
+		if f.Status == host.Fail && r.Verdict == checklist.NotPrepared {
+			return f.Check
+		}
+	}
+	return "prepared"
+}
+
+// finds reports whether a check has a finding with a status.
+func (r HostCheck) finds(check string, status host.Status) bool {
+	return slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Check == check && f.Status == status })
 }

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/guest"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
@@ -37,26 +38,31 @@ type statusLine struct {
 func NewStatus(checked node.HostChecked, c ContainerCheck, r *RDMACheck, guests guest.Report) Status {
 	h, m := NewHostCheck(checked), checked.Machine
 	s := Status{Schema: 1, Verdict: h.Verdict, Warnings: h.Warnings, machine: h.Machine}
-	s.add("prepared", h.Findings, "prepared")
+	s.add("prepared", h.Findings, h.decisive())
 	s.Subjects = append(s.Subjects, booted(h.Reboot))
 	s.add("bound", h.Findings, "drivers")
 	s.add("offered", h.Findings, "nova")
-	s.Subjects = append(s.Subjects, inUse(guests, m.Guests))
-	if h.Verdict != checklist.NotPrepared || m.Containers == nil { // else all that is recorded is for containers
-		s.after("host check", h.Next)
+	s.Subjects = append(s.Subjects, inUse(guests, m))
+	next := h.Next
+	if h.Verdict == checklist.NotPrepared && m.Containers != nil { // all that is recorded is for containers
+		next = nil
 	}
+	if next == nil && (h.finds("initramfs", host.Fail) || !h.finds("journal", host.Pass)) {
+		next = host.NewNext(host.NewCommand("host check"))
+	}
+	s.after("host check", h.Verdict, next)
 	if m.Containers == nil {
 		s.Subjects = append(s.Subjects, statusLine{"containers", host.NA, "nothing is recorded for containers"})
 	} else {
 		s.judged("containers", string(c.Verdict)+notPassed(c.Findings), c.Findings)
-		s.after("container check", c.Next)
+		s.after("container check", c.Verdict, c.Next)
 	}
 	if r == nil {
 		s.Subjects = append(s.Subjects, statusLine{"rdma", host.NA, "no adapter is recorded"})
 	} else {
 		s.judged("rdma", string(r.Verdict)+notPassed(r.Findings), r.Findings)
 		if r.Verdict != checklist.Ready {
-			s.after("rdma check", r.Next)
+			s.after("rdma check", r.Verdict, r.Next)
 		}
 	}
 	s.add("journal", h.Findings, "journal")
@@ -64,11 +70,11 @@ func NewStatus(checked node.HostChecked, c ContainerCheck, r *RDMACheck, guests 
 }
 
 // after takes the next step of a check if there is none yet: the check itself, which has the
-// remedies, where that is to follow them.
-func (s *Status) after(check string, next *host.Next) {
+// remedies or names what cannot be read, where that is to follow them or nothing is known.
+func (s *Status) after(check string, v checklist.Verdict, next *host.Next) {
 	switch {
-	case s.Next != nil || next == nil:
-	case slices.Contains(next.Needs, host.NeedRemedies):
+	case s.Next != nil || next == nil && v != checklist.Unknown:
+	case next == nil || slices.Contains(next.Needs, host.NeedRemedies):
 		s.Next = host.NewNext(host.NewCommand(check))
 	default:
 		s.Next = next
@@ -118,9 +124,15 @@ func booted(reboot host.Bool) statusLine {
 	return statusLine{"booted", host.NA, "not shown by these files"}
 }
 
-// inUse returns how many of the functions for guests a guest has.
-func inUse(r guest.Report, functions pci.Devices) statusLine {
-	users, n := r.Users(), 0
+// inUse returns how many of the functions for guests a guest has. A function that is bound for
+// guests is one until it is returned, recorded or not.
+func inUse(r guest.Report, m machine.Machine) statusLine {
+	users, n, functions := r.Users(), 0, slices.Clone(m.Guests)
+	for _, d := range m.Devices.Value {
+		if pci.LeavesAlone(d.DriverName()) && functions.At(d.Address) == nil {
+			functions = append(functions, d)
+		}
+	}
 	for _, f := range functions {
 		if users[f.Address] != "" {
 			n++
