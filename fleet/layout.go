@@ -193,7 +193,7 @@ func compareGPUs(expected, found []Function) (c gpuComparison) {
 		if _, left := at[f.Address]; left {
 			c.added = append(c.added, f)
 		}
-		c.foreign = c.foreign || f.Product.isKnown() && !products[f.Product]
+		c.foreign = c.foreign || f.isKnown() && !products[f.Product]
 	}
 	c.moved = c.match(func(e, f Function) bool { return e.Product == f.Product && e.Board == f.Board })
 	c.moved = append(c.moved, c.match(func(e, f Function) bool { return e.Product == f.Product })...)
@@ -269,7 +269,7 @@ func (l Layout) deviations(n *Node, usual usual) (all []Odd) {
 	}
 	for _, p := range c.replaced {
 		what := OtherProduct
-		if !p.found.Product.isKnown() {
+		if !p.found.isKnown() {
 			what = Incomplete
 		}
 		add(what, p.found.Address, p.expected.Title(), p.found.Title())

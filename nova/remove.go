@@ -38,22 +38,27 @@ func (p *planner) removeSpecs(all []*value) error {
 			p.plan.Removed = append(p.plan.Removed, s.line.Where()+": "+conf.Written(s.spec().Object))
 		}
 		for _, s := range specsOf(all) {
-			var offered []string
-			for i := range hardware.Devices {
-				if d := &hardware.Devices[i]; d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID && hardware.Matches(s.spec(), d) {
-					offered = append(offered, d.Address.String())
-				}
-			}
-			if len(offered) > 0 {
-				p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
-					s.line.Where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
-			}
+			p.warnOfOffered(hardware, s, removed)
 		}
 		if dropped {
 			p.warnOfGuests(removed)
 		}
 	}
 	return nil
+}
+
+// warnOfOffered warns of a spec that stays and still offers devices of a removed alias.
+func (p *planner) warnOfOffered(hardware devspec.Hardware, s at, removed Named) {
+	var offered []string
+	for i := range hardware.Devices {
+		if d := &hardware.Devices[i]; d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID && hardware.Matches(s.spec(), d) {
+			offered = append(offered, d.Address.String())
+		}
+	}
+	if len(offered) > 0 {
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
+			s.line.Where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
+	}
 }
 
 // warnOfGuests warns of devices that a guest may use while they are no longer offered

@@ -24,11 +24,9 @@ func meaning(before, after *conf.File) *edit.Meaning {
 	return m
 }
 
-// Written returns the values of options that nova configure has written on the machine below root,
-// by its journal: none where that cannot be read. Values that it has moved from another name of the
-// option are not among them.
-func Written(root host.Root) (values []string) {
-	entries, _ := change.List(root)
+// Written returns the values of options that nova configure has written, by the entries of the
+// machine's journal. Values that it has moved from another name of the option are not among them.
+func Written(entries []change.Entry) (values []string) {
 	for _, e := range entries {
 		for _, f := range e.Files {
 			if e.Status != change.Done || f.Meaning == nil || f.Meaning.Grammar != Grammar {

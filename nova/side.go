@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/host/edit"
 	"gpustack/host/pci"
@@ -59,7 +60,7 @@ func Observe(root host.Root, recorded Recorded) (Machine, error) {
 	interfaces, err := devspec.Interfaces(root)
 	return Machine{
 		Devices: devices, Interfaces: interfaces, Given: recorded.Guests, Selected: recorded.Selected, Returning: recorded.Returning, Containers: recorded.Containers,
-		Written: Written(root),
+		Written: Written(change.Machine(root).Observe().Entries),
 	}, errors.Join(scanErr, err)
 }
 

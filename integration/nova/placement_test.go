@@ -53,10 +53,10 @@ func TestDevicesInPlacement(t *testing.T) {
 		t.Errorf("allocations of devices (-want +got):\n%s", diff)
 	}
 	of := "instance " + t.Name()
-	if diff := cmp.Diff(onBoth(host, of, "free", "placement"), devices(t, lab.Env())); diff != "" {
+	if diff := cmp.Diff(onBoth(host, of, "placement"), devices(t, lab.Env())); diff != "" {
 		t.Errorf("nova devices by Placement alone (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(onBoth(host, of, "free", "database and placement"), devices(t, lab.Env(), "--conf", "controller="+lab.NovaConf)); diff != "" {
+	if diff := cmp.Diff(onBoth(host, of, "database and placement"), devices(t, lab.Env(), "--conf", "controller="+lab.NovaConf)); diff != "" {
 		t.Errorf("nova devices by both (-want +got):\n%s", diff)
 	}
 	testFreedByPlacement(t, "gpu.k4200.2")
@@ -133,7 +133,7 @@ func TestOneTimeUse(t *testing.T) {
 	if got := reserved(); !slices.Equal(got, both) {
 		t.Errorf("reserved after the guest: %q, want %q", got, both)
 	}
-	if diff := cmp.Diff(onBoth(host, "to-clean", "free", "placement"), devices(t, lab.Env())); diff != "" {
+	if diff := cmp.Diff(onBoth(host, "to-clean", "placement"), devices(t, lab.Env())); diff != "" {
 		t.Errorf("nova devices (-want +got):\n%s", diff)
 	}
 	said := explains(t, "its guest is gone", onHost(host, "placement", "can"), "--flavor", "once")

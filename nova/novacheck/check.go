@@ -428,7 +428,7 @@ func (c *checker) missing() {
 		}
 		where := "no host in the inventories has"
 		if nodes[0].isSure && len(nodes) == 1 {
-			where = nodes[0].Host.Call() + " does not have"
+			where = nodes[0].Call() + " does not have"
 		}
 		var devices []pci.Device
 		for _, n := range nodes {

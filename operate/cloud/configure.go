@@ -154,7 +154,7 @@ func newMachine(root host.Root, m machine.Machine) (nova.Machine, error) {
 	interfaces, err := devspec.Interfaces(root)
 	r := recorded(m.Contract.Value, m.Containers)
 	here := nova.Machine{Devices: m.Devices.Value, Interfaces: interfaces, Given: r.Guests, Selected: r.Selected, Containers: r.Containers,
-		Written: nova.Written(root)}
+		Written: nova.Written(change.Machine(root).Observe().Entries)}
 	if name := host.ReadHostname(root); name != nil {
 		here.Name = *name
 	}

@@ -35,7 +35,7 @@ const (
 	DeviceFree     DeviceState = "free"     // the next guest may get the device
 	DeviceAssigned DeviceState = "instance" // an instance has the device
 	DeviceToClean  DeviceState = "to-clean" // reserved after its guest, until an operator releases it
-	// assigned to none, and not offered: its host is disabled or down, or it is reserved or blocked
+	// assigned to none, and not offered: its host is disabled or down, or it is reserved or blocked.
 	DeviceDisabled   DeviceState = "disabled"
 	DeviceOfHost     DeviceState = "host"       // available to the host
 	DeviceContainer  DeviceState = "container"  // available to containers

@@ -140,7 +140,7 @@ func TestJoin(t *testing.T) {
 				line += ": " + d.Reason
 			}
 			lines = append(lines, line)
-			if d.Product != "K4200" && !(d.Product == "unknown" && d.State == DeviceUnknown) || len(list.Totals) != 1 {
+			if d.Product != "K4200" && (d.Product != "unknown" || d.State != DeviceUnknown) || len(list.Totals) != 1 {
 				t.Errorf("%s: %+v, %+v", name, d, list.Totals)
 			}
 		}

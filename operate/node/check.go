@@ -35,7 +35,7 @@ func CheckHost(ctx context.Context, n Node, journal change.Seen) HostChecked {
 	m := observeForCheck(n, journal)
 	m.VirtType = ReadVirtType(n.Root)
 	var configure host.Command
-	m.Nova, configure = judgeOffers(n.Root, m)
+	m.Nova, configure = judgeOffers(n.Root, m, journal)
 	refused := n.RefusedByPrepare(ctx, m, journal)
 	findings, verdict := check.Verify(m, refused, steps.Observe(n.Root))
 	reboot := check.RebootRequired(m)

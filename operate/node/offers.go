@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/guest"
@@ -43,13 +44,14 @@ func functionsOf(c *machine.Contract) []pci.Address {
 // judgeOffers returns what nova check finds about the functions that the nova-computes of a machine
 // offer. The machine was observed for [machine.Check]. A failure of Nova's configuration is a
 // warning here: the machine itself is ready for it. The value is nil if the machine runs no
-// nova-compute. configure offers what is prepared.
-func judgeOffers(root host.Root, m machine.Machine) (found machine.Look[[]host.Finding], configure host.Command) {
+// nova-compute. Where the journal cannot be read, no line counts as written by gpustack. configure
+// offers what is prepared.
+func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r)
 	here := nova.Machine{
 		Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers,
-		Written: nova.Written(root),
+		Written: nova.Written(journal.Entries),
 	}
 	configure = offered.Configure(here)
 	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {

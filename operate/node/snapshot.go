@@ -88,7 +88,7 @@ func ReadAll(ctx context.Context, n Node) {
 	journal := change.Machine(root).Observe()
 	m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
 	m.VirtType = ReadVirtType(root)
-	m.Nova, _ = judgeOffers(root, m)
+	m.Nova, _ = judgeOffers(root, m, journal)
 	n.RefusedByPrepare(ctx, m, journal) // as host check asks it
 	hardware.Read(root)                 // as host scan --machine does
 

@@ -19,9 +19,9 @@ type Check struct {
 	Verdict  checklist.Verdict `json:"verdict"`
 	Passed   bool              `json:"passed"`   // whether no check has failed
 	Findings []host.Finding    `json:"findings"` // at least one of each check, in the order of the checks
+	Next     *host.Next        `json:"next"`     // the next step; null for none
 	// files that cannot be read or parsed; why the cache of initramfs images is not used
-	Warnings []string   `json:"warnings"`
-	Next     *host.Next `json:"next"` // the next step; null for none
+	Warnings []string `json:"warnings"`
 
 	Machine string    // the line above the verdict, "" for none
 	Line    host.Text // what stands beside the verdict in place of the next step; "" for that

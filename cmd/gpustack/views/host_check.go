@@ -11,18 +11,22 @@ import (
 
 // HostCheck is the output of host check (docs/json.md).
 type HostCheck struct {
-	Check
+	Schema int `json:"schema"`
 	// the host's name in Nova: the option host of nova.conf, otherwise the hostname
 	NovaHost *string        `json:"nova_host"`
 	System   machine.System `json:"system"` // what the machine runs
 	// whether the record takes effect only after a reboot; null if unknown
 	Reboot host.Bool `json:"reboot_required"`
+	Check
 }
 
 // NewHostCheck returns the report of a check.
 func NewHostCheck(c node.HostChecked) HostCheck {
 	m, system := c.Machine, machine.NewSystem(c.Machine)
-	r := HostCheck{newCheck("host", hostLine(m.Facts.Hostname, system), c.Verdict, c.Findings, m.SortedWarnings()), c.NovaHost, system, c.Reboot}
+	r := HostCheck{
+		Schema: 1, NovaHost: c.NovaHost, System: system, Reboot: c.Reboot,
+		Check: newCheck("host", hostLine(m.Facts.Hostname, system), c.Verdict, c.Findings, m.SortedWarnings()),
+	}
 	r.Metrics = c.Metrics
 	switch {
 	case r.Verdict == checklist.Ready && r.offered():
