@@ -389,14 +389,14 @@ func TestSpecsThatStart(t *testing.T) {
 			}
 			if problem != "" && !strings.Contains(problem, "Placement") {
 				out, err = exec.Command(gpustack, "nova", "configure", "--root", root, "--release", "zed", "--role", "compute", "--alias", "A=1234:5678", "--yes").CombinedOutput()
-				if err == nil || !strings.Contains(string(out), "Nova does not start nova-compute") {
+				if err == nil || !strings.Contains(string(out), "nova-compute does not start") {
 					t.Errorf("Nova: %q, %v\n%s", problem, err, out)
 				}
 				return
 			}
 			_, problem = firstMatches(t, peer, copied, devices)
 			out, err = exec.Command(gpustack, "nova", "configure", "--root", root, "--release", "zed", "--role", "compute", "--alias", "A=1234:5678", "--placement", "--yes").CombinedOutput()
-			if refused := strings.Contains(string(out), "Nova does not start nova-compute"); refused != (problem != "") || refused != (err != nil) {
+			if refused := strings.Contains(string(out), "nova-compute does not start"); refused != (problem != "") || refused != (err != nil) {
 				t.Errorf("with --placement, Nova: %q\n%s", problem, out)
 			}
 		})
