@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
@@ -272,6 +273,11 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 		}
 		report.Repairs, err = session.Undo(ctx, plan)
 		if report.Applied = err == nil; report.Applied && opts.format == term.FormatTable {
+			for i, unit := range report.Repairs {
+				if plan.Units[i].Open() && unit.State == cleanup.Skipped { // the recovery has found nothing to undo
+					u.Note("%s: %s", unit.Name(), unit.Note)
+				}
+			}
 			u.Note("entry %d is undone", entry.ID)
 		}
 		return err
