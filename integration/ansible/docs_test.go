@@ -133,7 +133,7 @@ var notPassed = map[string][]string{
 	"check_info":        {"--all", "--metrics"},                                                    // JSON always has all; monitoring has units for metrics
 	"prepare":           {"--none"},                                                                // state: absent
 	"drain":             {"--list"},                                                                // fleet_status_info
-	"undo":              {"--database"},                                                            // a URL has a password
+	"undo":              {"--all", "--database"},                                                   // a play undoes what it names; a URL has a password
 	"fleet_status_info": {"--list", "--reason", "--step", "--take-over", "--wait", "--wait-empty"}, // of drain
 	// URLs have passwords; a playbook keeps no server, and consoles have secrets; --clean is for the
 	// time after killed tests.
