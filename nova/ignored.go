@@ -63,7 +63,8 @@ func (p *planner) removeIgnored() error {
 			found := s.before.Find(name)
 			for _, o := range found {
 				if p.isFixed(s) {
-					p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: %s is not an option of %s: Nova silently ignores it", s.name, o.Line(), name, p.options.Release))
+					p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: %s is not an option of %s: Nova silently ignores it",
+						s.name, o.Line(), name, p.options.Release))
 				} else {
 					p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s = %s", s.name, o.Line(), name, onOneLine(o.Value)))
 				}

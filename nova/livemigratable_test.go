@@ -45,7 +45,8 @@ func TestLiveMigratable(t *testing.T) {
 		{"there already in another form, unknown", "", "", "yes", strings.Replace(yes, `"yes"`, "true", 1), strings.Replace(yes, `"yes"`, "true", 1), both},
 		{"there already, of another value, unknown", "", "", "yes", no, "error: conflicts with the planned device_spec", ""},
 		{"there already, old", "9.0.0", "8.2.2", "yes", yes, "error: conflicts with the planned device_spec", ""},
-		{"of another device, old", "9.0.0", "8.2.2", "", `{"vendor_id": "8086", "live_migratable": "no"}`, "error: a device_spec has live_migratable, but libvirt is 9.0.0", ""},
+		{"of another device, old", "9.0.0", "8.2.2", "", `{"vendor_id": "8086", "live_migratable": "no"}`,
+			"error: a device_spec has live_migratable, but libvirt is 9.0.0", ""},
 		{"of another device, unknown", "", "", "", `{"vendor_id": "8086", "live_migratable": "no"}`, `{"vendor_id": "8086", "live_migratable": "no"}` + "\n" + plain, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -173,7 +173,8 @@ func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) 
 	isOfProduct := !spec.Faulty && spec.Vendor != devspec.Anything && spec.Product != devspec.Anything
 	remain := slices.ContainsFunc(o.Of(recorded), func(f devspec.Reported) bool {
 		isSame := f.Spec.Vendor == spec.Vendor && f.Spec.Product == spec.Product
-		return (isSame || f.Line.Where() == functions[0].Line.Where()) && !slices.ContainsFunc(functions, func(w devspec.Reported) bool { return w.Device.Address == f.Device.Address })
+		return (isSame || f.Line.Where() == functions[0].Line.Where()) &&
+			!slices.ContainsFunc(functions, func(w devspec.Reported) bool { return w.Device.Address == f.Device.Address })
 	})
 	switch {
 	case !isOfProduct, remain && !isOwn(spec):

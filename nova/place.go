@@ -104,7 +104,8 @@ func (n neighbors) covers(s at) bool {
 // inOneGroup returns ErrSpecOrder if the planned spec must precede specs of both groups of files.
 func (n neighbors) inOneGroup(want wantedSpec) error {
 	if i := slices.IndexFunc(n.needs, func(s at) bool { return s.source.group() != n.needs[0].source.group() }); i > 0 {
-		return fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].line.Where(), n.needs[i].line.Where(), want.text, ErrSpecOrder)
+		return fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].line.Where(), n.needs[i].line.Where(),
+			want.text, ErrSpecOrder)
 	}
 	return nil
 }

@@ -228,7 +228,8 @@ func TestPlanWithFilters(t *testing.T) {
 		{"an empty item", "enabled_filters = ComputeFilter,,ImagePropertiesFilter\n", 31, "ComputeFilter,ImagePropertiesFilter,PciPassthroughFilter"},
 		{"a comma at the end", "enabled_filters = ComputeFilter,\n", 31, "ComputeFilter,PciPassthroughFilter"},
 		{"a filter that is gone", "enabled_filters = ComputeFilter,RamFilter\n", 31, "ComputeFilter,PciPassthroughFilter"},
-		{"an unknown name", "enabled_filters = ComputeFilter,PCIPassthroughFilter\n", 31, "error: /etc/nova/nova.conf:2: no filter is called PCIPassthroughFilter: Nova does not start nova-scheduler"},
+		{"an unknown name", "enabled_filters = ComputeFilter,PCIPassthroughFilter\n", 31,
+			"error: /etc/nova/nova.conf:2: no filter is called PCIPassthroughFilter: Nova does not start nova-scheduler"},
 		{"an operator's own", "enabled_filters = ComputeFilter,OwnFilter\n" + own, 31, "ComputeFilter,OwnFilter,PciPassthroughFilter"},
 		{"an operator's own, of a function", "enabled_filters = OwnFilter\navailable_filters = own.filters.all_of_ours\n", 31, "OwnFilter,PciPassthroughFilter"},
 		{"an operator's own with the name of one that is gone", "enabled_filters = RamFilter\navailable_filters = own.filters.RamFilter\n", 31, "RamFilter,PciPassthroughFilter"},
@@ -236,9 +237,11 @@ func TestPlanWithFilters(t *testing.T) {
 			"error: /etc/nova/nova.conf:2: ComputeFilter is enabled, but no available_filters offers it: Nova does not start nova-scheduler"},
 		{"ours alone is not offered", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters.compute_filter.ComputeFilter\n", 31, "ComputeFilter,PciPassthroughFilter"},
 		{"a module", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters\navailable_filters = nova.scheduler.filters.all_filters\n", 31,
-			"error: /etc/nova/nova.conf:2: available_filters has \"nova.scheduler.filters\", which is not the path of a class or function: Nova does not start nova-scheduler"},
+			"error: /etc/nova/nova.conf:2: available_filters has \"nova.scheduler.filters\", which is not the path of a class or function: " +
+				"Nova does not start nova-scheduler"},
 		{"a path that Nova does not have", "enabled_filters = ComputeFilter\navailable_filters = nova.scheduler.filters.standard_filters\navailable_filters = nova.scheduler.filters.all_filters\n", 31,
-			"error: /etc/nova/nova.conf:2: available_filters has \"nova.scheduler.filters.standard_filters\", which 2025.1 does not have: Nova does not start nova-scheduler"},
+			"error: /etc/nova/nova.conf:2: available_filters has \"nova.scheduler.filters.standard_filters\", which 2025.1 does not have: " +
+				"Nova does not start nova-scheduler"},
 	} {
 		_, changed, err := plan(t, nova.Controller, test.release, nova.Place{}, false, "-- etc/nova/nova.conf --\n[filter_scheduler]\n"+test.before)
 		got := ""

@@ -234,7 +234,8 @@ func (r *release) sbom(info *debug.BuildInfo, program []byte, ids map[string][]s
 // whose names are in lower case).
 func (b *bom) add(path, version string, hashes []hash, licenses []string) {
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + url.QueryEscape(version)
-	b.Components = append(b.Components, component{Type: "library", Ref: purl, Name: path, Version: version, Hashes: hashes, Licenses: licensed(licenses...), PURL: purl})
+	b.Components = append(b.Components, component{Type: "library", Ref: purl, Name: path, Version: version, Hashes: hashes,
+		Licenses: licensed(licenses...), PURL: purl})
 }
 
 // licensed returns licenses as a component has them.

@@ -98,7 +98,8 @@ func (r *reader) readServices(ctx context.Context, hosts []string) error {
 		return err
 	}, "SELECT "+hostOf("v.host")+", COALESCE("+r.column("services", "forced_down", "0")+", 0) <> 0, COALESCE("+
 		r.column("services", "last_seen_up", "v.updated_at")+", v.created_at), v.report_count, "+
-		"IF(v.disabled, COALESCE("+r.column("services", "disabled_reason", "''")+", ''), NULL) FROM services v WHERE v.deleted = 0 AND v.`binary` = 'nova-compute' AND v.host IN ("+
+		"IF(v.disabled, COALESCE("+r.column("services", "disabled_reason", "''")+", ''), NULL) "+
+		"FROM services v WHERE v.deleted = 0 AND v.`binary` = 'nova-compute' AND v.host IN ("+
 		novadb.Places(len(hosts))+")", anys(hosts)...)
 }
 

@@ -105,10 +105,11 @@ func newCommands(u *term.UI) []*cli.Command {
 			},
 		},
 		{
-			Name:        "nova",
-			Usage:       "OpenStack Nova's services",
-			Category:    "On controllers and compute nodes",
-			Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u), newNovaDevicesCommand(u), newNovaDrainCommand(u), newNovaEnableCommand(u)},
+			Name:     "nova",
+			Usage:    "OpenStack Nova's services",
+			Category: "On controllers and compute nodes",
+			Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u), newNovaDevicesCommand(u),
+				newNovaDrainCommand(u), newNovaEnableCommand(u)},
 		},
 		{
 			Name:        "flavor",

@@ -124,7 +124,8 @@ func repairMigrationFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "apply", Usage: "repair rows that are proved stale"},
 		&cli.StringFlag{Name: "accept", Usage: "close the interrupted `ENTRY` with its rows and allocations as they are"},
 		&cli.IntFlag{Name: "max", Value: 25, Usage: "repair nothing if more than `NUMBER` repairs are needed"},
-		&cli.DurationFlag{Name: "wait", Value: 150 * time.Second, Usage: "wait at most `TIME` for nova-compute to free the devices, after offline repairs up to 30s for one that starts"},
+		&cli.DurationFlag{Name: "wait", Value: 150 * time.Second,
+			Usage: "wait at most `TIME` for nova-compute to free the devices, after offline repairs up to 30s for one that starts"},
 		metricsFlag(),
 		args.YesFlag(), args.QuietFlag(),
 	), databaseFlags()...)

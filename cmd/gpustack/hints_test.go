@@ -256,7 +256,8 @@ func TestHintForVirtualFunctions(t *testing.T) {
 func TestBelow(t *testing.T) {
 	for path, c := range args.Visible(newApp(testUI(t), []string{"gpustack"}).Commands) {
 		want := "gpustack " + path + " --some 3"
-		if aboutCloud := []string{"flavor list", "flavor test", "nova explain", "nova devices"}; args.FindFlag(c.Flags, "root") != nil && !slices.Contains(aboutCloud, path) {
+		if aboutCloud := []string{"flavor list", "flavor test", "nova explain", "nova devices"}; args.FindFlag(c.Flags, "root") != nil &&
+			!slices.Contains(aboutCloud, path) {
 			want = "gpustack " + path + " --root '/mnt/my node' --some 3"
 		}
 		if got := args.Below(host.NewCommand(path).Flag("some", "3"), "/mnt/my node").String(); got != want {

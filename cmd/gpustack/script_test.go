@@ -77,7 +77,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
 			// Their commands have no --root: they would read the journal of the machine.
-			if !slices.Contains([]string{"script-flavor", "script-image", "script-drain", "script-fleet", "script-nova_explain", "script-nova_devices", "script-page_nova"}, filepath.Base(env.WorkDir)) {
+			if !slices.Contains([]string{"script-flavor", "script-image", "script-drain", "script-fleet", "script-nova_explain", "script-nova_devices",
+				"script-page_nova"}, filepath.Base(env.WorkDir)) {
 				return nil
 			}
 			state, err := stateHome(env.WorkDir)

@@ -47,7 +47,8 @@ func TestUsers(t *testing.T) {
 		name, want, notes string
 		all               []pci.Address
 	}{
-		{"all GPUs", "[0000:01:00.0: is in use: python3 (pid 7) has /dev/nvidia1 open" + shared + " 0000:02:00.0: is in use: python3 (pid 7) has /dev/nvidia1 open" + shared + "]",
+		{"all GPUs", "[0000:01:00.0: is in use: python3 (pid 7) has /dev/nvidia1 open" + shared +
+			" 0000:02:00.0: is in use: python3 (pid 7) has /dev/nvidia1 open" + shared + "]",
 			"chronyd dcgm-exporter nv-fabricmanage nv-hostengine nvidia-persiste", all},
 		{"a GPU of the board stays", "[0000:02:00.0: is in use: python3 (pid 8) has /dev/nvidia1 open 0000:08:00.0: is in use: nv-fabricmanage (pid 13) has /dev/nvidia1 open]",
 			"chronyd dcgm-exporter nv-hostengine nvidia-persiste", all[1:]},

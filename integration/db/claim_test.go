@@ -278,7 +278,8 @@ func TestUndoClaimOfVF(t *testing.T) {
 				if device == "" {
 					continue
 				}
-				if _, stderr, _ := repairMigration(t, root, "--claim", "--device", device, "--guests", report, "--apply", "--yes", "--wait", "1s"); !strings.Contains(stderr, "1 repair made") {
+				if _, stderr, _ := repairMigration(t, root, "--claim", "--device", device, "--guests", report, "--apply", "--yes",
+					"--wait", "1s"); !strings.Contains(stderr, "1 repair made") {
 					t.Fatal(stderr)
 				}
 			}

@@ -558,7 +558,8 @@ func TestOneTransactionPerInstance(t *testing.T) {
 func proxied(t *testing.T) (proxy *Proxy, root string, args []string) {
 	t.Helper()
 	proxy = NewProxy(t)
-	return proxy, machine(t), []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"}
+	return proxy, machine(t), []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"),
+		"--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"}
 }
 
 // TestRecoverWrites: before a unit is called not written, or not undone, a row is written that
@@ -708,7 +709,8 @@ func TestOtherDatabase(t *testing.T) {
 	cell2 := database.AddCell(t, "cell2", Row{"database_connection": Template("nova_cell2")})
 	cell2.Compute(t, "gpu9")
 	cell2.Instance(t, UUID(55), "gpu9", "active", "")
-	_, stderr, status := repairMigration(t, root, "--database", database.URL("nova_cell2"), "--api-database", database.URL("nova_api"), "--apply", "--yes", "--wait", "1s")
+	_, stderr, status := repairMigration(t, root, "--database", database.URL("nova_cell2"), "--api-database", database.URL("nova_api"), "--apply",
+		"--yes", "--wait", "1s")
 	if status != 1 || !strings.Contains(stderr, "nova_cell2: not the database of this repair, which was made in nova_cell1") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
@@ -973,7 +975,8 @@ func TestInterruptedRepairTwice(t *testing.T) {
 		return statement, wait
 	})
 	root := machine(t)
-	args := []string{"--database", at(address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"}
+	args := []string{"--database", at(address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1", "--apply", "--yes",
+		"--wait", "1s"}
 	s := terminal.Start(t, exec.Command(gpustack, append([]string{"repair-migration", "--root", root}, args...)...), "")
 	until(t, func() bool {
 		_, err := os.Stat(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))

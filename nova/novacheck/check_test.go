@@ -399,7 +399,8 @@ func TestCheckMachine(t *testing.T) {
 		{"an interface, then its address", "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\ndevice_spec = {\"address\": \"0000:0a:00.0\", \"physical_network\": \"b\"}\n",
 			`fail:3 spec 2 {"address": "0000:0a:00.0", "physical_network": "b"} is shadowed by spec 1 {"devname": "ens1", "physical_network": "a"} (node:2)`},
 		{"versions are unknown", live + "device_spec = {\"address\": \"0000:0b:00.0\", \"vendor_id\": \"10de\", \"live_migratable\": \"yes\"}\n",
-			"n/a:2 a device_spec has live_migratable, but the version of libvirt is unknown; n/a:2 a device_spec has live_migratable, but the version of QEMU is unknown" +
+			"n/a:2 a device_spec has live_migratable, but the version of libvirt is unknown; " +
+				"n/a:2 a device_spec has live_migratable, but the version of QEMU is unknown" +
 				`; warn:3 no function of this machine matches the device_spec {"address": "0000:0b:00.0", "live_migratable": "yes", "vendor_id": "10de"}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

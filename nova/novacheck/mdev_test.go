@@ -17,10 +17,14 @@ func TestMediated(t *testing.T) {
 		lines string
 		want  []string
 	}{
-		"one type":               {"[devices]\nenabled_mdev_types = nvidia-35", nil},
-		"two with addresses":     {"[devices]\nenabled_mdev_types = nvidia-35, nvidia-36\n[mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0\n[vgpu_nvidia-36]\ndevice_addresses = 0000:85:00.0", nil},
-		"one of two without":     {"[devices]\nenabled_vgpu_types = nvidia-35,nvidia-36\n[mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0", []string{"nvidia-36 of mediated devices has no device_addresses"}},
-		"an address of two":      {"[devices]\nenabled_mdev_types = nvidia-35,nvidia-36\n[mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0\n[mdev_nvidia-36]\ndevice_addresses = 0000:84:00.0", []string{"0000:84:00.0 is an address of nvidia-35 and of nvidia-36"}},
+		"one type": {"[devices]\nenabled_mdev_types = nvidia-35", nil},
+		"two with addresses": {"[devices]\nenabled_mdev_types = nvidia-35, nvidia-36\n" +
+			"[mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0\n[vgpu_nvidia-36]\ndevice_addresses = 0000:85:00.0", nil},
+		"one of two without": {"[devices]\nenabled_vgpu_types = nvidia-35,nvidia-36\n[mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0",
+			[]string{"nvidia-36 of mediated devices has no device_addresses"}},
+		"an address of two": {"[devices]\nenabled_mdev_types = nvidia-35,nvidia-36\n" +
+			"[mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0\n[mdev_nvidia-36]\ndevice_addresses = 0000:84:00.0",
+			[]string{"0000:84:00.0 is an address of nvidia-35 and of nvidia-36"}},
 		"an address named twice": {"[devices]\nenabled_mdev_types = nvidia-35\n[mdev_nvidia-35]\ndevice_addresses = 0000:84:00.0,0000:84:00.0", nil},
 	} {
 		var seen []string

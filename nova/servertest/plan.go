@@ -199,7 +199,8 @@ func (p *Plan) checkFree(is Observed) error {
 			once = "Placement (trait HW_PCI_ONE_TIME_USE)"
 		}
 		if needed := p.Wanted.Classes[class] * p.Count; free.Devices < needed {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("Placement shows %d free devices of %s, and %d are needed: other hosts may have some that they do not report; '%s' lists those that wait after a guest",
+			p.Warnings = append(p.Warnings, fmt.Sprintf("Placement shows %d free devices of %s, and %d are needed: "+
+				"other hosts may have some that they do not report; '%s' lists those that wait after a guest",
 				free.Devices, class, needed, host.NewCommand("nova devices").Flag("state", "to-clean")))
 		}
 	}

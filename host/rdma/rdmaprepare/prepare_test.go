@@ -268,7 +268,9 @@ func TestRefusals(t *testing.T) {
 		{"an unknown function to allow", both, "", "", rdmaprepare.Options{Allow: []pci.Address{address("99:00.0")}}, "--allow: 0000:99:00.0: there is no such PCI function"},
 		{"mlx4", []hca{with(ib, func(a *hca) { a.driver = "mlx4_core" })}, "", "", vfs(2),
 			"0000:0c:00.0: mlx4_core makes VFs when it is loaded, by its parameters num_vfs and probe_vf: sriov_numvfs cannot be written with it"},
-		{"a record that cannot be read", both, "", "-- var/lib/gpustack/rdma.json --\n{\"schema\":1,\"kind\":\"rdma record\",\"files\":[],\"allowed\":[],\"adapters\":[{\"address\":\"0000:0c:00.0\",\"vendor_id\":\"15b3\",\"product_id\":\"101b\",\"bridges\":[],\"driver\":\"x\",\"link_layer\":\"\",\"for\":\"fun\",\"whole\":false,\"vfs\":[]}]}\n", vfs(2),
+		{"a record that cannot be read", both, "", "-- var/lib/gpustack/rdma.json --\n" +
+			`{"schema":1,"kind":"rdma record","files":[],"allowed":[],"adapters":[{"address":"0000:0c:00.0","vendor_id":"15b3","product_id":"101b",` +
+			"\"bridges\":[],\"driver\":\"x\",\"link_layer\":\"\",\"for\":\"fun\",\"whole\":false,\"vfs\":[]}]}\n", vfs(2),
 			"/var/lib/gpustack/rdma.json: malformed: adapter 0000:0c:00.0 is for \"fun\"\nmalformed: adapter 0000:0c:00.0 needs either VFs or whole"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
