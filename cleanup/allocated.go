@@ -99,7 +99,7 @@ func ClassifyAllocation(a Allocation, d Device, f Facts, moves []ContextMigratio
 	found.Evidence = fmt.Sprintf("consumer %s holds %s on %s; %s", a.Consumer, resources(a.Resources), a.Name, row.Evidence)
 	switch {
 	case found.Verdict == Unknown:
-		found.Steps = show + " shows all that the consumer holds; do not change it before it is known what it is for"
+		found.Steps = host.Textf("%s shows all that the consumer holds; do not change it before it is known what it is for", show)
 	case found.Migration != nil || !i.gone():
 		found.Steps = host.Textf("the instance must hold what it has on its own host, and migrations that are over nothing: see what they hold with "+
 			"openstack resource provider allocation show %s, and correct it with openstack resource provider allocation set, unset and delete",

@@ -90,7 +90,7 @@ func TestClassifyAllocation(t *testing.T) {
 				got = "recent"
 			case found != nil:
 				got = strings.Join([]string{string(found.Case), string(found.Verdict) + ":", found.Reason}, " ")
-				if found.Steps == "" || !strings.Contains(found.Evidence, "consumer "+u+" holds CUSTOM_PCI_10DE_11B4=1 on gpu1_0000:84:00.0") {
+				if len(found.Steps) == 0 || !strings.Contains(found.Evidence, "consumer "+u+" holds CUSTOM_PCI_10DE_11B4=1 on gpu1_0000:84:00.0") {
 					t.Errorf("%+v", found)
 				}
 			}

@@ -122,7 +122,7 @@ func (c *classifier) confirming(m *Migration) {
 	c.Reason += "; " + why
 	if c.Consequence != "" { // it is listed
 		c.Consequence = keptByNova
-		c.Steps = c.ask(m.SourceHost) + host.Textf("; or, if the host is off, %s; do not revert the move", again.Flag("host-is-off", m.SourceHost))
+		c.Steps = host.Textf("%s; or, if the host is off, %s; do not revert the move", c.ask(m.SourceHost), again.Flag("host-is-off", m.SourceHost))
 	}
 }
 
@@ -260,6 +260,6 @@ func (f *Finding) advise() {
 		"openstack server set --state active %s (--state error if its guest does not run), then run %s again",
 		strings.Join(f.Busy.Hosts, ", "), cmp.Or(f.Busy.Request, uuid), uuid, again)
 	if f.Verdict == Busy {
-		f.Steps += ". Guest reports of these hosts tell whether nova-compute was started since"
+		f.Steps = host.Textf("%s. Guest reports of these hosts tell whether nova-compute was started since", f.Steps)
 	}
 }

@@ -197,13 +197,13 @@ func (c *classifier) holder() {
 		c.is(CaseInUse, Suspicious, "%s has the device's IOMMU group open, but neither its arguments nor its domain name the device", user)
 		c.Repair, c.Migration = NoRepair, nil
 		c.Consequence = "a second guest that is assigned the device fails to start"
-		c.Steps = "remove the device from device_spec, or disable the host for new guests until that guest has ended"
+		c.Steps = host.Plain("remove the device from device_spec, or disable the host for new guests until that guest has ended")
 		return
 	}
 	c.is(CaseInUse, Suspicious, "%s uses the device, but Nova has not assigned the device to it", user)
 	c.Repair, c.Migration = NoRepair, nil
 	c.Consequence = "Nova may assign the device to a second guest"
-	c.Steps = "disable the host for new guests now, and migrate or stop that guest"
+	c.Steps = host.Plain("disable the host for new guests now, and migrate or stop that guest")
 	c.claim(use.Guest)
 }
 
@@ -382,7 +382,7 @@ func (c *classifier) deletedNode() {
 	case i != nil && !i.Deleted && c.f.Here:
 		c.is(CaseNode, Suspicious, "the compute node is deleted, but the instance is still on it")
 		c.Consequence = "the instance has no compute node"
-		c.Steps = "start nova-compute on that host, or evacuate the instance"
+		c.Steps = host.Plain("start nova-compute on that host, or evacuate the instance")
 		return
 	}
 	c.is(CaseNode, Stale, "the compute node is deleted, so no nova-compute loads the row")
@@ -496,28 +496,28 @@ const auditTime = 10 * time.Minute
 // (nova/pci/manager.py, clean_usage); while it is down, gpustack can. waits says that nova-compute
 // is up and may not have come to it yet.
 func (c *classifier) free() (waits bool) {
-	host := c.f.Node.Host
+	on := c.f.Node.Host
 	if !c.f.up() {
-		c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", host)
+		c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", on)
 		c.offline()
 		return false
 	}
 	since, known := c.freeSince()
 	if known && c.f.Now.Sub(since) <= auditTime {
-		c.repairs(ByNova, "wait: nova-compute on %s frees the device at its next audit (update_resources_interval, a minute by default)", host)
+		c.repairs(ByNova, "wait: nova-compute on %s frees the device at its next audit (update_resources_interval, a minute by default)", on)
 		return true
 	}
 	// A restart frees the device whatever uses it.
 	c.Needs = c.inUse(c.changed())
-	c.Reason += "; nova-compute on " + host + " is up, but has not freed the device"
+	c.Reason += "; nova-compute on " + on + " is up, but has not freed the device"
 	if known {
 		c.Reason += " for " + age(c.f.Now.Sub(since))
 	}
 	c.repairs(ByNova, "if nova-compute on %s was started less than %s ago, wait for its audit; otherwise restart it: it reads the rows when it starts, and frees the device. "+
-		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", host,
+		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", on,
 		age(auditTime), c.f.Node.Name)
 	if c.Needs != "" {
-		c.Steps = c.ask(host) + "; then, if no guest uses the device: " + c.Steps
+		c.Steps = host.Textf("%s; then, if no guest uses the device: %s", c.ask(on), c.Steps)
 	}
 	return false
 }
@@ -554,7 +554,7 @@ func (c *classifier) here() {
 	if n := asked(i.Requests); i.Asked && mine > n {
 		c.is(CaseTooMany, Suspicious, "the instance is on this node and has %d devices of the node, but requests %d", mine, n)
 		c.Consequence = "some devices of the instance are unused"
-		c.Steps = "the guest's definition shows which devices it uses: " + c.ask(c.f.Node.Host)
+		c.Steps = host.Textf("the guest's definition shows which devices it uses: %s", c.ask(c.f.Node.Host))
 		return
 	}
 	open := c.f.migration(func(m Migration) bool { return !m.Over() })
@@ -565,7 +565,7 @@ func (c *classifier) here() {
 	case c.f.Vanished:
 		c.is(CaseVanished, Suspicious, "the instance is on this node, but the host no longer has the device")
 		c.Consequence = "the guest cannot start again; nova-compute keeps the row until the instance releases the device"
-		c.Steps = "reinstall the device, or move or delete the instance; then restart nova-compute, which deletes the row once the device is free"
+		c.Steps = host.Plain("reinstall the device, or move or delete the instance; then restart nova-compute, which deletes the row once the device is free")
 		return
 	case i.Context != nil:
 		c.context(i)
@@ -588,7 +588,7 @@ func (c *classifier) away() {
 			// An older migration in error keeps the device even when nova-compute starts; closing it leaves
 			// the evacuation's record as it is.
 			c.Reason += fmt.Sprintf("; the instance was evacuated from this host by migration %d", evacuated.ID)
-			c.Steps += host.Textf("; do not change migration %d (evacuation): nova-compute on %s reads its record when it starts, to remove the guest",
+			c.Steps = host.Textf("%s; do not change migration %d (evacuation): nova-compute on %s reads its record when it starts, to remove the guest", c.Steps,
 				evacuated.ID, c.f.Node.Host)
 		}
 		return
@@ -609,8 +609,8 @@ func (c *classifier) away() {
 	if why := c.inUse(c.changed()); why != "" {
 		c.Verdict, c.Repair, c.Needs = Unknown, NoRepair, ""
 		c.Reason += "; that its guest does not run on this host is not proved: " + why
-		steps := c.ask(c.f.Node.Host) + host.Textf("; or, if the host is off, %s", again.Flag("host-is-off", c.f.Node.Host))
-		if c.Steps += "; if the row stays: " + steps; !waits {
+		steps := host.Textf("%s; or, if the host is off, %s", c.ask(c.f.Node.Host), again.Flag("host-is-off", c.f.Node.Host))
+		if c.Steps = host.Textf("%s; if the row stays: %s", c.Steps, steps); !waits {
 			c.Steps = steps
 		}
 	}
@@ -670,10 +670,10 @@ func (c *classifier) ask(hosts ...string) host.Text {
 func ReportSteps(token string, hosts ...string) (steps host.Text) {
 	judge := again
 	for _, h := range hosts {
-		steps += ReportStep(token, h) + "; "
+		steps = host.Textf("%s%s; ", steps, ReportStep(token, h))
 		judge = judge.Flag("guests", h+".json")
 	}
-	return steps + host.Textf("%s", judge)
+	return host.Textf("%s%s", steps, judge)
 }
 
 // ReportStep returns the command that gathers the report of a host, with a token unless it is "".

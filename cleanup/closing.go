@@ -357,7 +357,7 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 		return
 	case status == "" && !worst.isMove():
 		c.is(CaseStuck, Unknown, "%s is open, and records of its type must not be changed", worst)
-		c.Steps = "see what became of it, with openstack server migration list --server"
+		c.Steps = host.Plain("see what became of it, with openstack server migration list --server")
 		return
 	case status == "":
 		c.is(CaseStuck, Unknown, "%s is open, but the instance is in no task, and in state %s", worst, *c.f.Instance.VMState)
@@ -395,7 +395,7 @@ func (c *classifier) closes() {
 	if p.unproved != "" {
 		c.Verdict, c.Repair = Unknown, NoRepair
 		c.Reason += "; not proved: " + p.unproved
-		c.Steps = c.ask(p.hosts...) + "; then: " + c.Steps
+		c.Steps = host.Textf("%s; then: %s", c.ask(p.hosts...), c.Steps)
 	}
 	if p.unfit != "" {
 		c.Steps = c.keepContext()

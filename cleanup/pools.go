@@ -151,7 +151,7 @@ func classifyPools(n NodeStats) PoolFinding {
 		found.Pools, found.Reason = []PoolDifference{}, n.Err.Error()
 	case !c.f.up():
 		found.Reason += ", but " + c.compute()
-		found.Steps = "nova-scheduler does not use the node, and nova-compute corrects them when it starts"
+		found.Steps = host.Plain("nova-scheduler does not use the node, and nova-compute corrects them when it starts")
 	case quiet < poolsQuiet && !n.Changed.IsZero():
 		found.Reason += fmt.Sprintf(", but a row of the node changed %s ago", age(max(0, quiet)))
 		found.Steps = host.Textf("run %s again in %s", again, poolsQuiet)

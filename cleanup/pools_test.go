@@ -82,7 +82,7 @@ func TestClassifyPools(t *testing.T) {
 				}
 			case f.Verdict != Unknown || f.Pools == nil || f.Consequence != "":
 				t.Errorf("%+v", f)
-			case f.Steps != "":
+			case len(f.Steps) > 0:
 				not = f.Reason + ": " + f.Steps.String()
 			default:
 				not = f.Reason

@@ -20,7 +20,7 @@ type hinted struct {
 //
 //	var ErrLocked = host.WithHint(errors.New("another gpustack is changing this machine"), "wait until it is done")
 func WithHint[T string | Text](err error, hint T) error {
-	return &hinted{err, Text(hint)}
+	return &hinted{err, Textf("%s", hint)}
 }
 
 func (h *hinted) Error() string { return h.err.Error() }
@@ -40,21 +40,21 @@ func AsRoot() Text { return asRoot(os.Geteuid()) }
 
 func asRoot(uid int) Text {
 	if uid == 0 {
-		return "root has no permission for it here, as in a container or on a read-only or network file system: run gpustack on the host itself, " +
-			"outside of containers"
+		return Plain("root has no permission for it here, as in a container or on a read-only or network file system: " +
+			"run gpustack on the host itself, outside of containers")
 	}
-	return "run gpustack as root"
+	return Plain("run gpustack as root")
 }
 
-// HintOf returns the outermost hint of an error with its commands as parts, "" for none. An error
+// HintOf returns the outermost hint of an error with its commands as parts, nil for none. An error
 // that has a method Hint() string alone has no such parts.
 func HintOf(err error) Text {
 	var outermost interface{ Hint() string }
 	if !errors.As(err, &outermost) {
-		return ""
+		return nil
 	}
 	if h, ok := outermost.(interface{ HintText() Text }); ok {
 		return h.HintText()
 	}
-	return Text(outermost.Hint())
+	return Plain(outermost.Hint())
 }

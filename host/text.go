@@ -2,47 +2,94 @@ package host
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
 
-// Text is a text for the operator with commands of gpustack as parts: a hint or a remedy. A
-// constant without a command is a Text; Textf makes one with commands. Packages that print nothing
-// hand it on as it is, and compare it like a string; Render prints it.
-type Text string
+// Text is a text for the operator, a hint or a remedy: a list of parts, each plain text or a command
+// of gpustack. [Plain] makes one without commands, [Textf] one with commands; nil is none. Packages
+// that print nothing hand it on as it is; Render prints it.
+type Text []Part
 
-// A command in a Text stands between commandBegin and commandEnd, its words with their flags
-// separated by the other two: control characters (ECMA-48), which no text contains.
-const (
-	commandBegin = "\x02"
-	commandEnd   = "\x03"
-	betweenWords = "\x1e"
-	betweenParts = "\x1f"
-)
-
-// Textf returns a text in the format of package fmt. Each argument that is a [Command] or a Text is
-// a part of it; %s is its verb. Others are made printable ([Printable]): the name of a file may be
-// foreign, and must not look like a part.
-func Textf(format string, args ...any) Text {
-	for i, arg := range args {
-		switch a := arg.(type) {
-		case Command:
-			args[i] = string(a.Text())
-		case Text:
-			args[i] = string(a)
-		default:
-			args[i] = foreign{a}
-		}
-	}
-	return Text(fmt.Sprintf(format, args...))
+// Part is a part of a [Text]: a command, or plain text where there is none.
+type Part struct {
+	plain   string
+	command Command
 }
 
-// foreign is an argument of Textf that is formatted as what it is, and made printable.
-type foreign struct{ value any }
+// Plain returns a text without commands.
+func Plain(text string) Text {
+	return Text(nil).with(Part{plain: text})
+}
 
-// Format implements fmt.Formatter.
-func (f foreign) Format(s fmt.State, verb rune) {
-	fmt.Fprint(s, Printable(fmt.Sprintf(fmt.FormatString(s, verb), f.value))) //nolint:errcheck // s is the buffer of Sprintf
+// Textf returns a text in the format of package fmt. The parts of each argument that is a [Command]
+// or a Text are parts of it; %s is its verb.
+func Textf(format string, args ...any) (t Text) {
+	if !slices.ContainsFunc(args, func(arg any) bool { return partsOf(arg) != nil }) {
+		return Plain(fmt.Sprintf(format, args...)) // by this line go vet checks the formats of callers
+	}
+	from, first, next := 0, 0, 0 // what is not formatted yet, and the argument of the next verb
+	plain := func(end int) Part { return Part{plain: fmt.Sprintf(format[from:end], args[first:next]...)} }
+	for i := 0; i+1 < len(format); i++ {
+		if format[i] != '%' {
+			continue
+		}
+		if i++; format[i] == '%' || next == len(args) {
+			continue
+		}
+		parts := partsOf(args[next])
+		if parts != nil {
+			t = t.with(plain(i - 1)).with(parts...)
+			from, first = i+1, next+1
+		}
+		next++
+	}
+	next = len(args)
+	return t.with(plain(len(format)))
+}
+
+// partsOf returns the parts of an argument that is a Command or a Text, nil for one that has none.
+func partsOf(arg any) Text {
+	switch a := arg.(type) {
+	case Command:
+		return a.Text()
+	case Text:
+		return a
+	}
+	return nil
+}
+
+// with returns the text with more parts. Plain text that follows plain text is one part.
+func (t Text) with(parts ...Part) Text {
+	for _, p := range parts {
+		last := len(t) - 1
+		switch {
+		case !p.command.IsZero() || p.plain != "" && (last < 0 || !t[last].command.IsZero()):
+			t = append(t, p)
+		case p.plain != "":
+			t = append(t[:last:last], Part{plain: t[last].plain + p.plain})
+		}
+	}
+	return t
+}
+
+// Replace returns the text with a value in place of a word, such as ADDRESS, also in its commands.
+func (t Text) Replace(word, value string) (replaced Text) {
+	for _, p := range t {
+		p.plain = strings.ReplaceAll(p.plain, word, value)
+		p.command.words = slices.Clone(p.command.words)
+		for i := range p.command.words {
+			p.command.words[i].value = strings.ReplaceAll(p.command.words[i].value, word, value)
+		}
+		replaced = append(replaced, p)
+	}
+	return replaced
+}
+
+// Text returns a text that is the command alone.
+func (c Command) Text() Text {
+	return Text{{command: c}}
 }
 
 // Printable replaces control characters, which a terminal would execute, apart from line breaks and
@@ -58,59 +105,40 @@ func Printable(s string) string {
 
 // String returns the text with its commands as they are, without what a run adds to them.
 func (t Text) String() string {
-	return t.Render(func(plain string) string { return plain }, Command.String)
+	return t.Render(Command.String)
 }
+
+// Equal reports whether two texts read the same.
+func (t Text) Equal(other Text) bool { return t.String() == other.String() }
 
 // MarshalText returns what String returns.
 func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Render returns the text for a reader, without control characters: plain returns what stands
-// between commands, and line a command.
-func (t Text) Render(plain func(string) string, line func(Command) string) string {
+// UnmarshalText sets the text to one without commands.
+func (t *Text) UnmarshalText(text []byte) error {
+	*t = Plain(string(text))
+	return nil
+}
+
+// Render returns the text for a reader, without control characters. line returns a command.
+func (t Text) Render(line func(Command) string) string {
 	var b strings.Builder
-	for rest := string(t); rest != ""; {
-		before, after, ok := strings.Cut(rest, commandBegin)
-		b.WriteString(plain(Printable(before)))
-		if !ok {
-			break
+	for _, p := range t {
+		if p.command.IsZero() {
+			b.WriteString(Printable(p.plain))
+		} else {
+			b.WriteString(Printable(line(p.command)))
 		}
-		var command string
-		command, rest, _ = strings.Cut(after, commandEnd)
-		b.WriteString(Printable(line(parseCommand(command))))
 	}
 	return b.String()
 }
 
 // Commands returns the commands of the text, in order.
 func (t Text) Commands() (all []Command) {
-	t.Render(func(string) string { return "" }, func(c Command) string {
-		all = append(all, c)
-		return ""
-	})
+	for _, p := range t {
+		if !p.command.IsZero() {
+			all = append(all, p.command)
+		}
+	}
 	return all
-}
-
-// Text returns a text that is the command alone.
-func (c Command) Text() Text {
-	where := ""
-	if c.elsewhere {
-		where = "elsewhere"
-	}
-	words := []string{c.name + betweenParts + where}
-	for _, w := range c.words {
-		words = append(words, w.flag+betweenParts+Printable(w.value))
-	}
-	return Text(commandBegin + strings.Join(words, betweenWords) + commandEnd)
-}
-
-// parseCommand returns the command of a part of a Text.
-func parseCommand(text string) Command {
-	words := strings.Split(text, betweenWords)
-	name, where, _ := strings.Cut(words[0], betweenParts)
-	c := Command{name: name, elsewhere: where != ""}
-	for _, w := range words[1:] {
-		flag, value, _ := strings.Cut(w, betweenParts)
-		c = c.with(word{flag, value})
-	}
-	return c
 }

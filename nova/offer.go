@@ -178,9 +178,9 @@ func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) 
 	})
 	switch {
 	case !isOfProduct, remain && !isOwn(spec):
-		return "remove the functions from the device_spec"
+		return host.Plain("remove the functions from the device_spec")
 	case isRefused:
-		return "remove the device_spec"
+		return host.Plain("remove the device_spec")
 	case remain:
 		return host.Textf("run %s, which writes device specs by address", configure)
 	}
@@ -191,7 +191,7 @@ func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) 
 		}
 	}
 	if !remove.HasFlag("remove-alias") {
-		return "remove the device_spec"
+		return host.Plain("remove the device_spec")
 	}
 	return host.Textf("run %s", remove)
 }

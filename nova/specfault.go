@@ -118,7 +118,7 @@ func functionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r
 			switch isRemote := r >= Yoga && spec.IsOn("remote_managed"); {
 			case isRemote && h.LacksInterface(spec):
 				found = append(found, devspec.Fault{OfHost: true, Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but this machine has no such interface",
-					conf.Written(spec.Object)), Remedy: "remove remote_managed, or correct the devname"})
+					conf.Written(spec.Object)), Remedy: host.Plain("remove remote_managed, or correct the devname")})
 				continue
 			case !isRemote || !h.IsPF(spec.Single):
 				continue
@@ -136,7 +136,7 @@ func functionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r
 			// The address of a PF with the product id of its VFs selects the VFs.
 			if spec.Product != vf && (spec.Product == devspec.Anything || spec.Product == pf || vf != "") {
 				found = append(found, devspec.Fault{OfHost: true, Line: l, Seen: fmt.Sprintf("the device_spec %s has remote_managed, but %s is a PF", conf.Written(spec.Object),
-					spec.Single), Remedy: "remove remote_managed, or select VFs"})
+					spec.Single), Remedy: host.Plain("remove remote_managed, or select VFs")})
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func functionFaults(h devspec.Hardware, lines []devspec.Line, isReported bool, r
 		first, ok := h.First(lines, &h.Devices[i])
 		if _, isSet := first.Spec.Object["one_time_use"]; ok && isSet && h.Devices[i].SRIOV.PF != nil && !first.Spec.IsNetwork() {
 			found = append(found, devspec.Fault{OfHost: true, Line: first.Line, Seen: fmt.Sprintf("the device_spec %s has one_time_use, but %s is a VF",
-				conf.Written(first.Spec.Object), h.Devices[i].Address), Remedy: "remove one_time_use: select the whole PF for guests that may use a device once"})
+				conf.Written(first.Spec.Object), h.Devices[i].Address), Remedy: host.Plain("remove one_time_use: select the whole PF for guests that may use a device once")})
 		}
 	}
 	return found

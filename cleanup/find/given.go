@@ -123,7 +123,7 @@ func (s *search) unknown() (others []string, err error) {
 	refuse := func(text string, near []string) {
 		err := fmt.Errorf("%s: %w", text, errUnknown)
 		if len(near) > 0 {
-			err = host.WithHint(err, host.Text("did you mean "+host.Listed(near[:min(len(near), 3)], "or")+"?"))
+			err = host.WithHint(err, host.Plain("did you mean "+host.Listed(near[:min(len(near), 3)], "or")+"?"))
 		}
 		errs = append(errs, err)
 	}

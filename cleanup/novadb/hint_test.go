@@ -232,7 +232,8 @@ func pemOf(c tls.Certificate) []byte {
 // TestSilentLater: a database that falls silent after its first answer is named, with a hint.
 func TestSilentLater(t *testing.T) {
 	err := Explain("cell cell1", mysql.ErrInvalidConn)
-	if !strings.HasPrefix(err.Error(), "cell cell1: the connection was lost") || !strings.Contains(string(host.HintOf(err)), "firewall") || !errors.Is(err, mysql.ErrInvalidConn) {
+	if !strings.HasPrefix(err.Error(), "cell cell1: the connection was lost") || !strings.Contains(host.HintOf(err).String(), "firewall") ||
+		!errors.Is(err, mysql.ErrInvalidConn) {
 		t.Errorf("%v, %s", err, host.HintOf(err))
 	}
 }

@@ -132,7 +132,7 @@ func (r *Repairer) releasable(ctx context.Context, q novadb.Querier, u *cleanup.
 		}
 		if why := f.Unused(d.Host, "", devices, since); why != "" {
 			errs = append(errs, host.WithHint(fmt.Errorf("%s of %s would be freed, and that no guest uses it is not proved: %s", d.Address, d.Host, why),
-				cleanup.ReportStep(r.Options.Token, d.Host)+host.Textf("; then: %s, or --host-is-off %s if the host is off",
+				host.Textf("%s; then: %s, or --host-is-off %s if the host is off", cleanup.ReportStep(r.Options.Token, d.Host),
 					host.NewCommand("undo").Arg(strconv.Itoa(r.entry)).Flag("guests", d.Host+".json"), d.Host)))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
@@ -142,7 +143,7 @@ func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, form
 	if len(plan.Files.Pending()) > 0 {
 		return applyWork(ctx, u, engine, format, work, r)
 	}
-	if err := u.Run.BeginRecorded("run: systemctl restart " + steps.Unit); err != nil {
+	if err := u.Run.BeginRecorded(host.Plain("run: systemctl restart " + steps.Unit)); err != nil {
 		return err
 	}
 	err := newNode(u, r.Root).Steps().Revert(ctx)

@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/nova"
@@ -84,7 +85,7 @@ func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 	if spec := f.Arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
 		var err error
 		o.Request, err = flavor.ParseRequest(spec)
-		f.AddEach("", err, "write for example K4200:2 or K4200:1,A100:1")
+		f.AddEach("", err, host.Plain("write for example K4200:2 or K4200:1,A100:1"))
 	}
 	o.Name = c.String("name")
 	if len([]rune(o.Name)) > 255 || o.Name != strings.TrimSpace(o.Name) || c.IsSet("name") && o.Name == "" {
@@ -117,7 +118,7 @@ func parseProperties(c *cli.Context, f *args.Faults, o flavor.Options) map[strin
 		_, twice := properties[key]
 		switch {
 		case err != nil:
-			f.AddEach("--property: ", err, "")
+			f.AddEach("--property: ", err, nil)
 		case twice:
 			f.Add(args.UsageError("--property: "+key+" is given twice", ""))
 		case o.Sets(key):

@@ -73,7 +73,7 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
 	for _, property := range c.StringSlice("property") {
 		name, value, err := image.ParseProperty(property)
 		if err != nil {
-			f.AddEach("--property: ", err, "")
+			f.AddEach("--property: ", err, nil)
 			continue
 		}
 		if _, twice := o.Properties[name]; twice {

@@ -88,7 +88,7 @@ func parseHypervisor(c *cli.Context, f *args.Faults) nova.Hypervisor {
 			return nil
 		}
 		v, err := nova.ParseVersion(c.String(flag))
-		f.AddEach("--"+flag+": ", err, "")
+		f.AddEach("--"+flag+": ", err, nil)
 		return v
 	}
 	return nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")}

@@ -69,7 +69,7 @@ func readFleet(u *term.UI, files ...string) (fleet.Fleet, error) {
 func parseMaxAge(c *cli.Context, f *args.Faults) time.Duration {
 	age := c.Duration("max-age")
 	if c.IsSet("max-age") && age <= 0 {
-		f.Add(args.UsageError(fmt.Sprintf("--max-age: %s is not a positive time", age), host.Text("write for example --max-age 24h")))
+		f.Add(args.UsageError(fmt.Sprintf("--max-age: %s is not a positive time", age), host.Plain("write for example --max-age 24h")))
 	}
 	return age
 }

@@ -22,9 +22,9 @@ func knownOf(e Entry) known {
 	const machine = "the next command that changes this machine recovers it first"
 	switch e.Changes {
 	case KindFiles:
-		return known{true, "files may be changed in part", machine}
+		return known{true, "files may be changed in part", host.Plain(machine)}
 	case KindDrivers:
-		return known{true, "functions may have no driver, or a group may be split between host and guests, until the next boot", machine}
+		return known{true, "functions may have no driver, or a group may be split between host and guests, until the next boot", host.Plain(machine)}
 	case KindRows:
 		return known{false, "rows of Nova's database and Placement's allocations may not match",
 			host.Textf("%s determines it and completes or reverts the repair, %s undoes it", host.NewCommand("repair-migration").Flag("apply"), undo)}
@@ -33,7 +33,7 @@ func knownOf(e Entry) known {
 			host.Textf("the next gpustack command that changes objects of that cloud, such as flavor create, "+
 				"determines it and completes or reverts the change, %s undoes it", undo)}
 	}
-	return known{false, "what it changed may be changed in part", "the release of gpustack that made it recovers it"}
+	return known{false, "what it changed may be changed in part", host.Plain("the release of gpustack that made it recovers it")}
 }
 
 // Remedy says what ends the entry.

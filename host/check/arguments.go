@@ -29,7 +29,7 @@ func (v view) arguments() []host.Finding {
 		findings = append(findings, host.Finding{Status: host.Fail, File: machine.CmdlineFile, Seen: seen, Effect: lost, Remedy: remedy})
 	}
 	if len(v.lacking) > 0 {
-		fail("running kernel was booted without "+strings.Join(v.lacking, " "), "boot an entry that has them; next_boot shows which entries do")
+		fail("running kernel was booted without "+strings.Join(v.lacking, " "), host.Plain("boot an entry that has them; next_boot shows which entries do"))
 	}
 	for _, arg := range v.against {
 		fail(arg+" conflicts with the prepared configuration", host.Textf("remove it and reboot: %s", host.NewCommand("host prepare")))

@@ -38,7 +38,7 @@ func (v view) bars() []host.Finding {
 					Status: host.Fail, File: machine.AttributeFile(d.Address, "resource"),
 					Seen:   fmt.Sprintf("%s: the host has no address space for region %d%s", d.Address, b.Number, of),
 					Effect: "neither the host nor a guest can use it",
-					Remedy: "turn on memory above 4 GiB in the firmware's setup (Above 4G Decoding, Large BAR); newer firmware may help",
+					Remedy: host.Plain("turn on memory above 4 GiB in the firmware's setup (Above 4G Decoding, Large BAR); newer firmware may help"),
 				})
 			}
 			if b.Wide && b.Prefetchable {
@@ -61,7 +61,7 @@ func (v view) bars() []host.Finding {
 	f := checklist.Pass("all regions have address space; %s with more than %s above 4 GiB, up to %s in one region",
 		host.Numbered(large, "function"), size(window), size(largest))[0]
 	f.Effect = fmt.Sprintf("by default a UEFI guest has %s there for all its functions and does not see functions that do not fit", size(window))
-	f.Remedy = "for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2024.1 and later)"
+	f.Remedy = host.Plain("for UEFI guests, set hw:maxphysaddr_mode=passthrough in the flavor (Nova 2024.1 and later)")
 	return []host.Finding{f}
 }
 

@@ -51,7 +51,7 @@ func (v view) bootVGA() []host.Finding {
 		default:
 			f.Status = host.Warn
 			f.Effect = "the kernel's framebuffer may use its memory; then a guest with it does not start (can't reserve BAR)"
-			f.Remedy = "select another primary display in the firmware's setup, or add the kernel argument initcall_blacklist=sysfb_init"
+			f.Remedy = host.Plain("select another primary display in the firmware's setup, or add the kernel argument initcall_blacklist=sysfb_init")
 		}
 		return []host.Finding{f}
 	}

@@ -19,7 +19,7 @@ func (v view) bus() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: machine.AttributeFile(d.Address, "config"), Seen: d.Address.String() + " does not respond: all registers read ffff",
 				Effect: "a guest with it fails and may crash the host",
-				Remedy: "remove it from Nova's device_spec and power-cycle the host; a reboot may not reset the card",
+				Remedy: host.Plain("remove it from Nova's device_spec and power-cycle the host; a reboot may not reset the card"),
 			})
 		} else if v.Inspected[d.Address].Answers.Known() {
 			answer++

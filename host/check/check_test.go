@@ -136,7 +136,7 @@ func bad(t *testing.T, findings []host.Finding) []string {
 			at += fmt.Sprintf(":%d", f.Line)
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %s: %s", f.Status, f.Check, at, f.Seen))
-		if f.Seen == "" || f.Effect == "" || f.Remedy == "" {
+		if f.Seen == "" || f.Effect == "" || len(f.Remedy) == 0 {
 			t.Errorf("%s: seen %q, effect %q, remedy %q", f.Check, f.Seen, f.Effect, f.Remedy)
 		}
 	}
@@ -465,7 +465,7 @@ func find(findings []host.Finding, check string) string {
 	for _, f := range findings {
 		if f.Check == check {
 			line := string(f.Status) + ": " + f.Seen
-			if f.Status != host.Warn && f.Status != host.Fail && f.Remedy != "" {
+			if f.Status != host.Warn && f.Status != host.Fail && len(f.Remedy) > 0 {
 				line += "; " + f.Remedy.String()
 			}
 			lines = append(lines, line)
@@ -555,7 +555,7 @@ func TestUnreadable(t *testing.T) {
 	if verdict != checklist.Unknown || len(bad(t, findings)) > 0 {
 		t.Errorf("%s, %q", verdict, bad(t, findings))
 	}
-	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; "+string(host.AsRoot()); got != want {
+	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; "+host.AsRoot().String(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -788,7 +788,7 @@ func TestImages(t *testing.T) {
 		{"that of another", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, nil), image("5.10.0", order("5.10.0"))}}, checklist.Ready,
 			"warn: the initramfs of 5.10.0 does not bind functions before udev starts"},
 		{"one that cannot be read", machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{image(kernel, os.ErrPermission), image(newer, nil)}}, checklist.Ready,
-			"n/a: /boot/initrd.img-" + kernel + ": permission denied; " + string(host.AsRoot())},
+			"n/a: /boot/initrd.img-" + kernel + ": permission denied; " + host.AsRoot().String()},
 		{"none can be listed", machine.Look[[]machine.Initramfs]{File: "/boot", Err: os.ErrNotExist}, checklist.Ready, "n/a: /boot is missing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -31,14 +31,14 @@ func (v view) fabric() []host.Finding {
 	}
 	f, mode := v.Fabric.Value, v.Fabric.Value.Mode
 	finding := host.Finding{Status: host.Fail, File: machine.FabricConfig,
-		Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: selection.NeedsFabric}
+		Effect: "guests cannot use GPUs over NVLink, and CUDA may not start in them", Remedy: host.Plain(selection.NeedsFabric)}
 	switch {
 	case !v.Fabric.Seen():
 		return unread(v.Fabric)
 	case !f.Installed:
 		finding.File, finding.Seen = "", machine.FabricUnit+" is not installed"
 	case !f.Enabled:
-		finding.File, finding.Seen, finding.Remedy = "", machine.FabricUnit+" is not enabled", "systemctl enable --now "+machine.FabricUnit
+		finding.File, finding.Seen, finding.Remedy = "", machine.FabricUnit+" is not enabled", host.Plain("systemctl enable --now "+machine.FabricUnit)
 	case mode == "":
 		finding.Seen = machine.FabricConfig + " does not set " + machine.FabricMode
 	case mode != machine.SharedMode:

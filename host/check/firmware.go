@@ -23,6 +23,6 @@ func (v view) firmware() []host.Finding {
 	return []host.Finding{{
 		Status: host.Fail, File: iommu.TablesDir, Seen: "no IOMMU table (DMAR, IVRS, VIOT, or IORT with an SMMU)",
 		Effect: "without an IOMMU, no function can be assigned to a guest",
-		Remedy: "turn it on in the firmware's setup: VT-d, AMD-Vi, SVM and IOMMU, or SMMU; for a virtual machine, in its definition",
+		Remedy: host.Plain("turn it on in the firmware's setup: VT-d, AMD-Vi, SVM and IOMMU, or SMMU; for a virtual machine, in its definition"),
 	}}
 }

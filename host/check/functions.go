@@ -70,7 +70,7 @@ func (v view) identity(f machine.Function) []host.Finding {
 	default:
 		return nil
 	}
-	if f.IsAt(v.Devices.Value) && finding.Remedy == another {
+	if f.IsAt(v.Devices.Value) && finding.Remedy.String() == another.String() {
 		finding.Effect = "guests get this device: " + f.Driver + " binds it by its ids"
 		finding.Remedy = host.Textf("if it is meant for guests, %s records it; otherwise %s",
 			host.NewCommand("host prepare"), remove)

@@ -46,7 +46,7 @@ func (v view) groups() []host.Finding {
 			parted[f.Address] = true
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: machine.AttributeFile(f.Address, "iommu_group"), Seen: f.Address.String() + " has no IOMMU group",
-				Effect: "it cannot be assigned to a guest", Remedy: "the kernel's log shows why: journalctl -k -g 'DMAR|AMD-Vi|SMMU'",
+				Effect: "it cannot be assigned to a guest", Remedy: host.Plain("the kernel's log shows why: journalctl -k -g 'DMAR|AMD-Vi|SMMU'"),
 			})
 			continue
 		}

@@ -88,7 +88,7 @@ func (v view) ids() []host.Finding {
 					Status: host.Warn, File: o.File, Line: o.Number,
 					Seen:   fmt.Sprintf("ids=%[2]s is ignored here for %[1]s; %[3]s overrides it", driver, strings.Join(losing, ","), h),
 					Effect: "these products remain with the host",
-					Remedy: "remove the line, or add its ids to the effective one",
+					Remedy: host.Plain("remove the line, or add its ids to the effective one"),
 				})
 			}
 		}

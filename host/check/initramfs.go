@@ -84,7 +84,7 @@ func (v view) left() (findings []host.Finding) {
 		if !errors.Is(i.Err, machine.ErrLeft) {
 			continue
 		}
-		remedy := host.Text("run " + v.programs(true, true))
+		remedy := host.Plain("run " + v.programs(true, true))
 		switch {
 		case slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return slices.Contains(modprobe.OwnFiles(), l.File) }):
 			// Only the record is lost: from these files each regenerated image is the same again.

@@ -36,7 +36,7 @@ func (v view) interruptRemapping() []host.Finding {
 	case allowed:
 		f.Status = host.Warn
 		f.Effect = "VFIO is configured to work without it: a guest can attack the host through interrupts of its function"
-		f.Remedy = "assign functions to trusted guests only, or turn it on"
+		f.Remedy = host.Plain("assign functions to trusted guests only, or turn it on")
 	default:
 		f.Status = host.Fail
 		f.Effect = "VFIO refuses to assign functions to guests"

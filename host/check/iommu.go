@@ -37,20 +37,20 @@ func (v view) iommu() []host.Finding {
 	case v.phase == booted && (len(v.lacking)+len(v.against) > 0):
 		return checklist.NA("off: the running kernel lacks the recorded arguments")
 	case len(v.against) > 0:
-		return fail(machine.CmdlineFile, "turned off by a kernel argument: "+v.against.String(), "remove it: "+prepare)
+		return fail(machine.CmdlineFile, "turned off by a kernel argument: "+v.against.String(), host.Textf("remove it: %s", prepare))
 	case v.Running.Seen() && len(missing) > 0:
-		return fail(machine.CmdlineFile, "off: kernel argument missing: "+strings.Join(missing, " "), "add it: "+prepare)
+		return fail(machine.CmdlineFile, "off: kernel argument missing: "+strings.Join(missing, " "), host.Textf("add it: %s", prepare))
 	}
 	const log = "the kernel's log shows why: journalctl -k -g 'DMAR|AMD-Vi|IOMMU|SMMU'"
 	if !v.Running.Seen() {
 		for _, e := range normal(v.Entries.Value) { // as host prepare, which removes it
 			if against := v.contradicting(e.Args); len(against) > 0 {
-				return fail(e.File, "off; the entry of "+e.Kernel+" has "+against.String(), "remove it: "+prepare)
+				return fail(e.File, "off; the entry of "+e.Kernel+" has "+against.String(), host.Textf("remove it: %s", prepare))
 			}
 		}
-		return fail(machine.GroupsDir, "off; the kernel arguments are unknown", log)
+		return fail(machine.GroupsDir, "off; the kernel arguments are unknown", host.Plain(log))
 	}
-	return fail(machine.GroupsDir, "off, although no kernel argument turns it off", log)
+	return fail(machine.GroupsDir, "off, although no kernel argument turns it off", host.Plain(log))
 }
 
 func (v view) isOn() bool {

@@ -30,7 +30,7 @@ func (v view) iommuType() []host.Finding {
 		return []host.Finding{{
 			Status: host.Warn, File: machine.GroupsDir, Seen: seen + ", although passthrough for the host was requested",
 			Effect: "DMA by the host's own devices is slower than necessary",
-			Remedy: "the kernel's log shows why: journalctl -k -g 'default domain'",
+			Remedy: host.Plain("the kernel's log shows why: journalctl -k -g 'default domain'"),
 		}}
 	}
 	return checklist.Pass("%s", seen)

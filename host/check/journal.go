@@ -17,7 +17,7 @@ func (v view) journal() []host.Finding {
 		return []host.Finding{{
 			Status: host.Warn, File: change.Dir + "/journal", Seen: v.CutOff.Err.Error(),
 			Effect: "these findings may mix the state before and after that run",
-			Remedy: "wait until it ends, then check again",
+			Remedy: host.Plain("wait until it ends, then check again"),
 		}}
 	case !v.CutOff.Seen():
 		return unread(v.CutOff)

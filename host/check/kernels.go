@@ -36,7 +36,7 @@ func (v view) kernels() []host.Finding {
 				Status: v.weight(m.Release), File: host.ModulesDir + "/" + m.Release,
 				Seen:   fmt.Sprintf("kernel %s has no %s", m.Release, strings.Join(missing, ", ")),
 				Effect: "when it is booted, all functions remain with the host",
-				Remedy: "install its missing modules, or remove this kernel",
+				Remedy: host.Plain("install its missing modules, or remove this kernel"),
 			})
 		}
 	}

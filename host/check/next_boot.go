@@ -44,7 +44,7 @@ func (v view) nextBoot() []host.Finding {
 				Status: host.Warn, File: e.File,
 				Seen:   fmt.Sprintf("the entry of %s has %s, the kernel runs with %s", e.Kernel, orNone(next), orNone(running)),
 				Effect: "the next boot will use different IOMMU arguments",
-				Remedy: "check where the difference comes from: the configuration or the prompt of the boot loader",
+				Remedy: host.Plain("check where the difference comes from: the configuration or the prompt of the boot loader"),
 			}}
 		}
 		findings = append(findings, found...)
@@ -71,7 +71,7 @@ func (v view) unknownBoot() []host.Finding {
 	if command == "" {
 		return []host.Finding{f}
 	}
-	f.Seen, f.Remedy = v.Entries.Err.Error(), host.Text(command)
+	f.Seen, f.Remedy = v.Entries.Err.Error(), host.Plain(command)
 	if v.phase == pending || v.phase == booted {
 		f.Status = host.Fail
 		f.Effect = "the next boot may lack the recorded arguments; then functions for guests remain with the host"
@@ -92,7 +92,7 @@ func (v view) external(loader boot.External) []host.Finding {
 	case loader.Warning != "":
 		return []host.Finding{{
 			Status: host.Warn, File: "/boot", Seen: loader.Warning,
-			Effect: "the next boot may lack the arguments; then no function can be assigned to a guest", Remedy: host.Text(loader.Command),
+			Effect: "the next boot may lack the arguments; then no function can be assigned to a guest", Remedy: host.Plain(loader.Command),
 		}}
 	}
 	return nil
@@ -132,7 +132,8 @@ func (v view) entry(e boot.Entry) []host.Finding {
 	which, remedy := "", host.Textf("regenerate the boot menu: %s", v.rebuilt(true, false))
 	foreign := v.isForeign(e)
 	if foreign {
-		which, remedy = ", which GRUB selects by itself,", "select another entry with grub-set-default or grub-reboot, or add the recorded arguments to this one"
+		which, remedy = ", which GRUB selects by itself,",
+			host.Plain("select another entry with grub-set-default or grub-reboot, or add the recorded arguments to this one")
 	}
 	if missing := e.Args.Lacking(v.wantedArguments()); len(missing) > 0 {
 		fail(which+" lacks "+strings.Join(missing, " "), remedy)
@@ -140,12 +141,12 @@ func (v view) entry(e boot.Entry) []host.Finding {
 	const remove = "remove it from the configuration of the boot loader"
 	if against := v.contradicting(e.Args); len(against) > 0 {
 		if foreign {
-			remedy = remove
+			remedy = host.Plain(remove)
 		}
 		fail(which+" has "+against.String(), remedy) // host prepare removes it
 	}
 	if slices.Contains(e.Args, offArgument) {
-		fail(which+" has "+offArgument, remove)
+		fail(which+" has "+offArgument, host.Plain(remove))
 	}
 	return findings
 }

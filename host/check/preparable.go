@@ -46,7 +46,7 @@ func (v view) preparable() []host.Finding {
 			skipped = "reserved_regions"
 			continue
 		case bootCommand(err) != "":
-			f.Remedy = host.Text(bootCommand(err))
+			f.Remedy = host.Plain(bootCommand(err))
 		case errors.As(err, &refusal):
 			if d := v.Devices.Value.At(refusal.Address); d.IsConsole() {
 				skipped = "boot_vga"
@@ -67,7 +67,7 @@ func (v view) preparable() []host.Finding {
 		case errors.Is(err, machine.ErrNoBootLoader), errors.Is(err, machine.ErrNoKernel),
 			errors.Is(err, initramfs.ErrNoGenerator), errors.Is(err, machine.ErrCPU) && v.CPUVendor == "unknown":
 			// In an incomplete tree, such as a snapshot, the file may only be missing from the tree.
-			f.Status, f.Effect, f.Remedy = host.NA, "", ""
+			f.Status, f.Effect, f.Remedy = host.NA, "", nil
 		}
 		findings = append(findings, f)
 	}
@@ -127,7 +127,7 @@ func (v view) endUse(used []*gate.Refusal) host.Text {
 	}
 	command, accepted := v.without(functions...)
 	if !accepted {
-		return "end the use"
+		return host.Plain("end the use")
 	}
 	return host.Textf("end the use, or %s before the reboot", command)
 }

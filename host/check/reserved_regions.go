@@ -30,7 +30,7 @@ func (v view) reservedRegions() []host.Finding {
 		f := host.Finding{
 			Status: host.Fail, File: region.File(),
 			Seen:   fmt.Sprintf("%s is in group %d, of which the firmware requires %s mapped 1:1", d.Address, region.Group, region.Memory),
-			Effect: "the kernel assigns the group to no guest", Remedy: gate.FreeRegion,
+			Effect: "the kernel assigns the group to no guest", Remedy: host.Plain(gate.FreeRegion),
 		}
 		if !region.Refuses {
 			f.Status, f.Effect = host.Warn, "kernels since 6.6 assign the group to no guest; a guest with this one may disturb what the firmware uses the memory for"

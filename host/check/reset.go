@@ -36,7 +36,7 @@ func (v view) reset() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: machine.AttributeFile(d.Address, "reset_method"), Seen: d.Address.String() + " has no reset method that the kernel supports",
 			Effect: "when its guest stops, the card may keep its state, or be unusable until the host is power-cycled",
-			Remedy: "test whether a second guest gets a working card; if not, leave it out of Nova's device_spec",
+			Remedy: host.Plain("test whether a second guest gets a working card; if not, leave it out of Nova's device_spec"),
 		})
 	}
 	switch {

@@ -15,7 +15,7 @@ import (
 func (v view) startup() []host.Finding {
 	s := v.boot
 	f := host.Finding{Status: host.Fail, File: steps.ResultFile, Effect: "VFs are not as recorded",
-		Remedy: "repair the cause, then run: systemctl restart " + steps.Unit}
+		Remedy: host.Plain("repair the cause, then run: systemctl restart " + steps.Unit)}
 	switch {
 	case s.Err != nil:
 		var findings []host.Finding
@@ -26,7 +26,7 @@ func (v view) startup() []host.Finding {
 	case len(s.Wanted) == 0 && (s.Result == nil || len(s.Result.Steps) == 0):
 		return nil
 	case len(s.Wanted) > 0 && s.Masked:
-		f.File, f.Seen, f.Remedy = steps.UnitFile, steps.Unit+" is masked", "systemctl unmask "+steps.Unit
+		f.File, f.Seen, f.Remedy = steps.UnitFile, steps.Unit+" is masked", host.Plain("systemctl unmask "+steps.Unit)
 		return []host.Finding{f}
 	case len(s.Wanted) > 0 && len(s.Missing) > 0:
 		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
@@ -34,7 +34,7 @@ func (v view) startup() []host.Finding {
 		return []host.Finding{f}
 	case s.Result == nil:
 		f.Status, f.Seen = host.NA, "no step was carried out since this boot"
-		f.Effect, f.Remedy = "", "reboot, or run: systemctl start "+steps.Unit
+		f.Effect, f.Remedy = "", host.Plain("reboot, or run: systemctl start "+steps.Unit)
 		return []host.Finding{f}
 	}
 	judged := steps.Judge(s.Wanted, *s.Result)
@@ -45,7 +45,7 @@ func (v view) startup() []host.Finding {
 	if n := len(judged.NotRun); n > 0 {
 		was := map[bool]string{true: "was", false: "were"}[n == 1]
 		findings = append(findings, host.Finding{
-			Status: host.NA, File: f.File, Remedy: "reboot, or run: systemctl restart " + steps.Unit,
+			Status: host.NA, File: f.File, Remedy: host.Plain("reboot, or run: systemctl restart " + steps.Unit),
 			Seen: fmt.Sprintf("%s %s not carried out since this boot: %s", host.Numbered(n, "step"), was, strings.Join(judged.NotRun, ", ")),
 		})
 	}
@@ -76,7 +76,7 @@ func outcome(f host.Finding, o steps.Outcome) host.Finding {
 	}
 	switch o.Status {
 	case steps.Skipped:
-		f.Status, f.Effect, f.Remedy = host.NA, "", ""
+		f.Status, f.Effect, f.Remedy = host.NA, "", nil
 	case steps.Pending, steps.Running:
 		f.Status = host.Warn // rdma check fails: adapters are its subject
 	}

@@ -81,7 +81,7 @@ func TestStartupUnread(t *testing.T) {
 	}
 	want := []host.Finding{
 		{Check: "startup", Status: host.NA, Seen: "malformed",
-			Remedy: "reboot: the file ends with the boot; without it, what this boot has made cannot be reverted"},
+			Remedy: host.Plain("reboot: the file ends with the boot; without it, what this boot has made cannot be reverted")},
 		{Check: "startup", Status: host.NA, Seen: denied.Error(), Remedy: host.AsRoot()},
 	}
 	if diff := cmp.Diff(want, findings); diff != "" {

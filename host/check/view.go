@@ -200,7 +200,7 @@ func (v view) rebuilt(menu, images bool) host.Text {
 	case programs == "": // the boot loader reads the files that host prepare writes
 		return host.Textf("%s", host.NewCommand("host prepare"))
 	default:
-		return "run on the target machine: " + host.Text(programs)
+		return host.Plain("run on the target machine: " + programs)
 	}
 }
 

@@ -20,7 +20,7 @@ func (v view) virtualization() []host.Finding {
 		return checklist.NA("guests are emulated: virt_type = qemu in %s", v.VirtType.File)
 	case v.Virtualization.Seen() && flag == "":
 		return v.cannotRunGuests(host.CPUInfo, "the CPU has neither vmx nor svm",
-			"turn on VT-x, or AMD-V (SVM), in the firmware's setup; for a virtual machine, nested virtualization on its host")
+			host.Plain("turn on VT-x, or AMD-V (SVM), in the firmware's setup; for a virtual machine, nested virtualization on its host"))
 	case noKVM && v.phase == pending && flag != "":
 		return checklist.NA("%s is missing; the next boot loads KVM", machine.KVMFile)
 	case noKVM:
@@ -29,7 +29,7 @@ func (v view) virtualization() []host.Finding {
 			module = "kvm"
 		}
 		return v.cannotRunGuests(machine.KVMFile, machine.KVMFile+" is missing",
-			host.Text("modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: virtualization may be turned off in the firmware"))
+			host.Plain("modprobe "+module+"; if that fails, journalctl -k -g kvm shows why: virtualization may be turned off in the firmware"))
 	case v.KVM.Seen() && flag != "":
 		return checklist.Pass("the CPU has %s, and %s exists", flag, machine.KVMFile)
 	case v.KVM.Seen():
@@ -48,7 +48,7 @@ func (v view) cannotRunGuests(file, seen string, remedy host.Text) []host.Findin
 	if err := v.VirtType.Err; err != nil && !host.IsAbsent(err) {
 		seen += fmt.Sprintf(" (whether guests are emulated is unknown: %s)", checklist.WithFile(v.VirtType.File, err))
 		if errors.Is(err, os.ErrPermission) {
-			remedy = host.AsRoot() + "; unless guests are emulated, " + remedy
+			remedy = host.Textf("%s; unless guests are emulated, %s", host.AsRoot(), remedy)
 		}
 	}
 	return []host.Finding{{

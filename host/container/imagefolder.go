@@ -28,8 +28,8 @@ func ReadImages(names []string, architecture string) (images []Image, err error)
 }
 
 // getFolder is how an operator gets the root folder of an image. Its configuration is not in it.
-const getFolder = host.Text("name the root folder of an image: podman image mount IMAGE; " +
-	"or docker create IMAGE, and docker export of that container, unpacked into a folder")
+const getFolder = "name the root folder of an image: podman image mount IMAGE; " +
+	"or docker create IMAGE, and docker export of that container, unpacked into a folder"
 
 // ReadImage reads the root folder of an image for nodes of an architecture.
 func ReadImage(name, architecture string) Image {

@@ -15,10 +15,10 @@ func InstallLibraries(f host.Family, d nvidia.Driver) host.Text {
 	p := host.Packages{host.DebianFamily: "libcuda1 nvidia-smi", host.RHELFamily: "nvidia-driver-cuda", host.SUSEFamily: "nvidia-compute-utils-G06"}
 	if f == host.UbuntuFamily {
 		if d.Loaded == nil || d.Loaded.Version == "" {
-			return "packages libnvidia-compute-BRANCH and nvidia-utils-BRANCH of the same branch as the kernel module, such as 580"
+			return host.Plain("packages libnvidia-compute-BRANCH and nvidia-utils-BRANCH of the same branch as the kernel module, such as 580")
 		}
 		branch := strconv.Itoa(d.Loaded.Version.Branch())
 		p[f] = "libnvidia-compute-" + branch + " nvidia-utils-" + branch
 	}
-	return host.Text(f.Install(p))
+	return host.Plain(f.Install(p))
 }

@@ -187,7 +187,7 @@ func (c Container) remove(ctx context.Context, r host.Runner, name string) error
 	if err == nil || errors.As(err, &failed) && noContainer().MatchString(failed.Stderr) {
 		return nil
 	}
-	return host.WithHint(&startError{ErrLeft, lastWords(c.Engine, err)}, host.Text(c.Engine+" rm --force "+name))
+	return host.WithHint(&startError{ErrLeft, lastWords(c.Engine, err)}, host.Plain(c.Engine+" rm --force "+name))
 }
 
 // lastWords returns an error without the words of its command line, which may contain secrets.

@@ -75,7 +75,7 @@ func TestLeft(t *testing.T) {
 		}
 		left := removal != "exit 0"
 		if errors.Is(err, engine.ErrLeft) != left || errors.Is(err, host.ErrLimit) == left ||
-			left && !strings.HasPrefix(string(host.HintOf(err)), "docker rm --force test-") {
+			left && !strings.HasPrefix(host.HintOf(err).String(), "docker rm --force test-") {
 			t.Errorf("%s: %v, %s", removal, err, host.HintOf(err))
 		}
 	}

@@ -236,11 +236,11 @@ func (h Host) unknown(uses machine.Uses, leaving []Leaving) error {
 // GuestsUnknown returns the error of functions that guests may use. what names the functions, and
 // why is what could not be read.
 func GuestsUnknown(what string, why error) error {
-	hint := host.Text("run gpustack in the host's namespaces, with all processes visible")
+	hint := host.Plain("run gpustack in the host's namespaces, with all processes visible")
 	if errors.Is(why, fs.ErrPermission) {
 		hint = host.AsRoot()
 	}
-	hint += host.Textf("; '%s' shows what cannot be read", host.NewCommand("host guests"))
+	hint = host.Textf("%s; '%s' shows what cannot be read", hint, host.NewCommand("host guests"))
 	return host.WithCode(host.WithHint(fmt.Errorf("cannot determine which guests use %s: %w", what, why), hint), host.CodeGuestsUnknown, "")
 }
 

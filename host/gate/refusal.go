@@ -108,7 +108,7 @@ var (
 )
 
 // FreeRegion says how the firmware ceases to require a 1:1 mapping.
-const FreeRegion host.Text = "no option lifts this: in the firmware's setup, " +
+const FreeRegion = "no option lifts this: in the firmware's setup, " +
 	"exclude the slot from shared memory (RMRR; HPE: conrep, RMRDS_SlotN Endpoints_Excluded), " +
 	"or ask the vendor of the machine for a firmware without the mapping"
 

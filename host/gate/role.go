@@ -115,7 +115,7 @@ func ofGuests(a pci.Address) error {
 func (h Host) OfAdapter(uses machine.Uses, a pci.Address, p *rdma.Prepared) *Refusal {
 	hint := host.NewCommand("rdma prepare").Flag("remove", p.Address.String()).Text()
 	if use := h.UseOfVFs(uses, p.Address); use != "" {
-		hint = host.Text(use)
+		hint = host.Plain(use)
 	}
 	return Refuse(a, host.WithCode(host.WithHint(errors.New("is recorded by rdma prepare"), hint), host.CodeRecorded, ""))
 }

@@ -30,11 +30,11 @@ func Isolation(file string, arguments []string, bridges []pci.Address) (warnings
 	}
 	if splitting != nil {
 		warn(file, "kernel arguments change which devices can reach each other: "+strings.Join(splitting, " "),
-			"remove them and reboot, and assign whole groups, or assign these devices to guests that trust each other")
+			host.Plain("remove them and reboot, and assign whole groups, or assign these devices to guests that trust each other"))
 	}
 	if bridges != nil {
 		warn("", "PCIe access control was switched off after boot at "+pci.Joined(bridges, " "),
-			"remove what switches it off (setpci, for GPUDirect or NCCL), and reboot")
+			host.Plain("remove what switches it off (setpci, for GPUDirect or NCCL), and reboot"))
 	}
 	return warnings
 }

@@ -54,7 +54,7 @@ func narrow(a pci.Address, now, most, slot int, effect string) []host.Finding {
 		Status: host.Warn, File: AttributeFile(a, linkWidth),
 		Seen:   fmt.Sprintf("%s: the PCIe link has %d of %d lanes", a, now, limit),
 		Effect: effect,
-		Remedy: host.Text("seat the card and its riser again, then: lspci -vv -s " + a.String()),
+		Remedy: host.Plain("seat the card and its riser again, then: lspci -vv -s " + a.String()),
 	}
 	if slot > 0 {
 		f.Seen = fmt.Sprintf("%s: the PCIe link has %s; the card supports %d, the slot %d", a, host.Numbered(now, "lane"), most, slot)

@@ -113,7 +113,7 @@ func (p Port) ipNetdevs() (netdevs []string, err error) {
 			netdevs = append(netdevs, i.Name)
 		}
 		if down != "" && !errors.Is(err, ErrBackup) && !errors.Is(err, ErrNoCarrier) {
-			err = host.WithHint(fmt.Errorf("%w: %s", ErrIPoIBDown, down), host.Text("ip link set "+down+" up"))
+			err = host.WithHint(fmt.Errorf("%w: %s", ErrIPoIBDown, down), host.Plain("ip link set "+down+" up"))
 		}
 	}
 	if netdevs != nil {

@@ -89,7 +89,7 @@ func NoDevice(a *Adapter) error {
 	case a == nil:
 		return ErrNoDevice
 	case a.lagAt != nil:
-		return host.WithHint(fmt.Errorf("%w of its own: %s of %s serves its port", ErrNoDevice, a.Lag, a.lagAt), host.Text("name "+a.lagAt.String()))
+		return host.WithHint(fmt.Errorf("%w of its own: %s of %s serves its port", ErrNoDevice, a.Lag, a.lagAt), host.Plain("name "+a.lagAt.String()))
 	case a.Elsewhere != "":
 		return host.WithHint(fmt.Errorf("%w: %s", errElsewhere, a.Elsewhere), "it returns when the container that has it ends")
 	case a.Driver == "":

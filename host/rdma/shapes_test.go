@@ -133,7 +133,7 @@ func TestBondDown(t *testing.T) {
 	a := read(t, hosttest.Lay(t, tree), rdma.Options{GIDs: true}).Adapters[0]
 	addresses := func(string) ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("10.0.0.1")}, nil }
 	found, err := a.Reach(a.Ports[0], addresses)
-	if !errors.Is(err, rdma.ErrIPoIBDown) || !strings.HasSuffix(err.Error(), ": bond0") || host.HintOf(err) != "ip link set bond0 up" {
+	if !errors.Is(err, rdma.ErrIPoIBDown) || !strings.HasSuffix(err.Error(), ": bond0") || host.HintOf(err).String() != "ip link set bond0 up" {
 		t.Errorf("%v, %v", found, err)
 	}
 }

@@ -225,7 +225,7 @@ func TestPools(t *testing.T) {
 	var got []string
 	for _, f := range report.Findings {
 		text := f.Host + " " + string(f.Verdict) + ": " + f.Reason
-		if f.Verdict == cleanup.Unknown && f.Steps != "" {
+		if f.Verdict == cleanup.Unknown && len(f.Steps) > 0 {
 			text += ": " + f.Steps.String()
 		}
 		got = append(got, text)

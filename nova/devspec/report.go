@@ -49,7 +49,7 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 	for _, l := range lines {
 		for _, s := range l.Specs {
 			if s.Devname {
-				found = append(found, Fault{Line: l, Remedy: "select the function by address",
+				found = append(found, Fault{Line: l, Remedy: host.Plain("select the function by address"),
 					Seen: fmt.Sprintf("the device_spec %s has a devname, which is not supported with report_in_placement", conf.Written(s.Object))})
 			}
 		}
@@ -75,7 +75,7 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 			} else {
 				seen += fmt.Sprintf(" and its VF %s", all[0].Device.Address)
 			}
-			found = append(found, Fault{all[0].Line, seen, "select functions by address: either the PF or its VFs", true})
+			found = append(found, Fault{all[0].Line, seen, host.Plain("select functions by address: either the PF or its VFs"), true})
 		}
 		for _, kind := range []struct {
 			what string
@@ -87,7 +87,7 @@ func (h Hardware) ReportFaults(lines []Line) []Fault {
 			}
 			found = append(found, Fault{all[i].Line, fmt.Sprintf("VFs of the PF %s have more than one %s: %s has %s, %s has %s",
 				address, kind.what, all[0].Device.Address, OrNone(kind.of(all[0])), all[i].Device.Address, OrNone(kind.of(all[i]))),
-				"give all VFs of the PF the same resource_class and traits", true})
+				host.Plain("give all VFs of the PF the same resource_class and traits"), true})
 		}
 	}
 	return found

@@ -203,11 +203,11 @@ func (l *Look) migrations(ctx context.Context, e elsewhere) error {
 		t := Task{Server: m.Server, What: moveOf(m)}
 		switch evacuated := m.Type == "evacuation" && m.From == l.host; {
 		case evacuated && m.Status == "done": // nova-compute destroys the server here when it starts
-			t.Remedy = host.Text("start nova-compute of " + l.host + ": it destroys what runs there of evacuated servers")
+			t.Remedy = host.Plain("start nova-compute of " + l.host + ": it destroys what runs there of evacuated servers")
 		case cloud.MigrationOver(m.Status), m.Status == "error": // what failed makes no progress
 			continue
 		case m.Status == "finished": // it holds devices on both hosts for as long as that takes
-			t.Remedy = host.Text("confirm or revert it: openstack server resize confirm " + m.Server)
+			t.Remedy = host.Plain("confirm or revert it: openstack server resize confirm " + m.Server)
 		case !e.now.IsZero() && e.now.Sub(m.Updated) > stuck:
 			t.Remedy = host.Textf("nothing has changed it since %s: '%s' says whether it was left by a failure",
 				m.Updated.UTC().Format(time.RFC3339), host.NewCommand("repair-migration").Flag("instance", m.Server))
@@ -234,7 +234,7 @@ func (l *Look) servers(ctx context.Context, now time.Time, left *Left) error {
 		}
 		t := Task{Server: s.ID, What: taskOf(s)}
 		if !now.IsZero() && now.Sub(s.Updated) > stuck {
-			t.Remedy = host.Text(fmt.Sprintf("nothing has changed it since %s: see the log of nova-compute on %s; openstack server set --state error "+
+			t.Remedy = host.Plain(fmt.Sprintf("nothing has changed it since %s: see the log of nova-compute on %s; openstack server set --state error "+
 				"%s ends a task that was left",
 				s.Updated.UTC().Format(time.RFC3339), l.host, s.ID))
 		}
@@ -401,7 +401,7 @@ func inProgress(tasks []Task, emptying bool) error {
 	var errs []error
 	for _, t := range tasks {
 		err := fmt.Errorf("server %s: %s %w", t.Server, t.What, kind)
-		if t.Remedy != "" {
+		if len(t.Remedy) > 0 {
 			err = host.WithHint(err, t.Remedy)
 		}
 		errs = append(errs, err)

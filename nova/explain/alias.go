@@ -46,7 +46,7 @@ func definitions(s nova.Side, r nova.Release, asked nova.Request) (defined map[s
 		at := fmt.Sprintf("%s:%d", o.File, o.Line())
 		for _, f := range wrong {
 			faults = append(faults, Judged{Link: Alias, Status: Fail, Reason: rejected,
-				Seen: f.Seen + ": Nova rejects every alias of the file", From: at, Remedy: host.Text(f.Remedy)})
+				Seen: f.Seen + ": Nova rejects every alias of the file", From: at, Remedy: host.Plain(f.Remedy)})
 		}
 		if object == nil {
 			continue
@@ -59,7 +59,7 @@ func definitions(s nova.Side, r nova.Release, asked nova.Request) (defined map[s
 	}
 	for _, c := range nova.ConflictsOf(s, r) {
 		fault := Judged{Link: Alias, Status: Fail, Reason: rejected, Seen: c.Seen + ": Nova rejects every alias of the file",
-			From: fmt.Sprintf("%s:%d", c.At.File, c.At.Line()), Remedy: host.Text(c.Remedy)}
+			From: fmt.Sprintf("%s:%d", c.At.File, c.At.Line()), Remedy: host.Plain(c.Remedy)}
 		switch isAsked := slices.ContainsFunc(asked, func(w nova.Wanted) bool { return w.Alias == c.Name }); {
 		case c.IsOwn && !isAsked:
 			continue
@@ -197,12 +197,12 @@ func (a aliases) judge(r nova.Request) Judged {
 				Remedy: host.Textf("give the devices of both one resource_class, and define alias %s once with it", w.Alias)}
 		case len(a.defined[w.Alias]) == 0:
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("no file defines alias %s, and no device that was read has that name", w.Alias),
-				Remedy: giveConf}
+				Remedy: host.Plain(giveConf)}
 		case !a.known && a.assumed[w.Alias]:
-			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is assumed to be %s", w.Alias, a.products(w.Alias)), Remedy: giveConf}
+			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is assumed to be %s", w.Alias, a.products(w.Alias)), Remedy: host.Plain(giveConf)}
 		case !a.known:
 			return Judged{Link: Alias, Status: NotChecked, Seen: fmt.Sprintf("alias %s is %s on a compute node; nova-api reads that of the controllers", w.Alias,
-				a.products(w.Alias)), From: a.where[w.Alias], Remedy: giveConf}
+				a.products(w.Alias)), From: a.where[w.Alias], Remedy: host.Plain(giveConf)}
 		}
 		seen = append(seen, fmt.Sprintf("alias %s is %s", w.Alias, a.products(w.Alias)))
 	}

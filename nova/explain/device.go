@@ -69,13 +69,13 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []pools.Pool, isPendi
 		for _, l := range lines {
 			for _, f := range nova.SpecFaults(l, j.facts.Release) {
 				if !f.IsTolerated {
-					result.fail(startsNot, f.Seen, host.Text(f.Remedy))
+					result.fail(startsNot, f.Seen, host.Plain(f.Remedy))
 					result.From = l.Where()
 					return result, nil, true
 				}
 			}
 			for _, f := range nova.TagFaults(l, view.IsOn(nova.ReportInPlacement), j.facts.Release) {
-				result.fail("has a device_spec with which nova-compute never reports devices", f.Seen, host.Text(f.Remedy))
+				result.fail("has a device_spec with which nova-compute never reports devices", f.Seen, host.Plain(f.Remedy))
 				result.From = l.Where()
 				return result, nil, true
 			}
@@ -86,7 +86,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []pools.Pool, isPendi
 	}
 	result.From = strings.Join(from, ", ")
 	if name := j.aliases.unresolved(j.request); name != "" {
-		result.notChecked("the devices of alias "+name+" are unknown", giveConf)
+		result.notChecked("the devices of alias "+name+" are unknown", host.Plain(giveConf))
 		return result, nil, false
 	}
 	switch {
@@ -100,7 +100,7 @@ func (j *judge) deviceSpec(h Host) (result Judged, offered []pools.Pool, isPendi
 	present := pools.Every(h.Devices.Devices)
 	if side == nil {
 		if j.judgeDevices(&result, h, present, nil) {
-			result.notChecked(result.Seen+"; device_spec is unknown", "give the host's file with --conf compute=FILE")
+			result.notChecked(result.Seen+"; device_spec is unknown", host.Plain("give the host's file with --conf compute=FILE"))
 		}
 		return result, nil, true
 	}
@@ -161,7 +161,7 @@ func (j *judge) judgeDevices(result *Judged, h Host, present, offered []pools.Po
 	isByClass := j.aliases.isByClass(j.aliases.defined[lack.alias][0])
 	switch {
 	case share.Why == pools.Absent && isByClass && !isKnown:
-		result.notChecked("alias "+lack.alias+" has a resource class only, which a device_spec defines", "give the host's file with --conf compute=FILE")
+		result.notChecked("alias "+lack.alias+" has a resource class only, which a device_spec defines", host.Plain("give the host's file with --conf compute=FILE"))
 	case share.Why == pools.Absent && isByClass:
 		result.fail("has no device_spec with the resource class of "+lack.alias, "no device_spec gives a device the class "+j.aliases.products(lack.alias),
 			host.Textf("on %s: %s with resource_class in --alias", h.Name, host.NewCommand("nova configure").Flag("role", "compute").Elsewhere()))
@@ -291,13 +291,13 @@ func (j *judge) unmatched() (seen string, remedy host.Text) {
 	slices.Sort(others)
 	switch len(others) {
 	case 0:
-		return "neither nova.conf nor an inventory of the host is given", "give --conf compute=FILE and --inventory FILE"
+		return "neither nova.conf nor an inventory of the host is given", host.Plain("give --conf compute=FILE and --inventory FILE")
 	case 1, 2:
 	default:
 		others = []string{fmt.Sprintf("%s, and %d files are of other hosts too", others[0], len(others)-1)}
 	}
 	return "no inventory of the host is given, and no nova.conf of it: " + strings.Join(others, ", "),
-		"give the --conf compute=FILE that sets its host, or --inventory FILE"
+		host.Plain("give the --conf compute=FILE that sets its host, or --inventory FILE")
 }
 
 // side returns the configuration of a host. Files that do not name a host are those of every

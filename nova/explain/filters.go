@@ -55,20 +55,20 @@ func (j *judge) filter(h Host) Judged {
 	}
 	result.From = strings.Join(from, ", ")
 	answer := j.facts.Answer
-	open, remedy := j.unjudged(h), host.Text(askNova)
+	open, remedy := j.unjudged(h), host.Plain(askNova)
 	if answer != nil {
 		result.From += ", Nova " + answer.Version
 		if first := answer.rejects(h); first != nil {
-			result.fail("is rejected by "+first.Filter, first.Filter+": "+first.Message, "correct what it names, or use another host")
+			result.fail("is rejected by "+first.Filter, first.Filter+": "+first.Message, host.Plain("correct what it names, or use another host"))
 			return result
 		}
-		open, remedy = answer.unjudged(h), "see the log of nova-scheduler with debug = true"
+		open, remedy = answer.unjudged(h), host.Plain("see the log of nova-scheduler with debug = true")
 	}
 	switch why, isUnread := j.facts.Unread[Scheduler]; {
 	case len(j.filters) == 0:
-		result.notChecked("nova.conf of no controller is given", giveConf)
+		result.notChecked("nova.conf of no controller is given", host.Plain(giveConf))
 	case len(open) > 0 && isUnread:
-		result.notChecked("not judged: "+strings.Join(open, "; ")+"; Nova did not judge it: "+why, "correct --nova-python")
+		result.notChecked("not judged: "+strings.Join(open, "; ")+"; Nova did not judge it: "+why, host.Plain("correct --nova-python"))
 	case len(open) > 0:
 		result.notChecked("not judged: "+strings.Join(open, "; "), remedy)
 	case isWithout:

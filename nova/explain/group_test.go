@@ -6,6 +6,7 @@ import (
 	"maps"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -33,7 +34,7 @@ func (c cloudOfGroups) ServerPlacing(_ context.Context, id string) (cloud.Placin
 // TestUnreadImage: the image of a server that cannot be read leaves the host unknown.
 func TestUnreadImage(t *testing.T) {
 	f := healthy(t)
-	f.omit(ImageLink, cloud.ErrNotFound, "give another image with --image")
+	f.omit(ImageLink, cloud.ErrNotFound, host.Plain("give another image with --image"))
 	if r := Judge(f); r.Verdict != Unknown {
 		t.Error(r.Conclusion)
 	}

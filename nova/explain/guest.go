@@ -106,7 +106,7 @@ func (f *Facts) readFlavor(ctx context.Context, c *cloud.Compute, nameOrID strin
 	if !found.Public {
 		f.Projects, err = c.Access(ctx, found)
 		if errors.Is(err, cloud.ErrForbidden) {
-			f.omit(Flavor, err, "use an administrator's credentials")
+			f.omit(Flavor, err, host.Plain("use an administrator's credentials"))
 			err = nil
 		}
 	}
@@ -189,7 +189,7 @@ func (f *Facts) readImage(ctx context.Context, c *cloud.Compute, id string) erro
 	image, err := c.Cloud().GetImage(ctx, id)
 	switch {
 	case errors.Is(err, cloud.ErrNotFound), errors.Is(err, cloud.ErrForbidden), errors.Is(err, cloud.ErrNoEndpoint):
-		f.omit(ImageLink, err, "give another image with --image")
+		f.omit(ImageLink, err, host.Plain("give another image with --image"))
 		return nil
 	case err != nil:
 		return err

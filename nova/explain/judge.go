@@ -180,19 +180,19 @@ func (f Facts) judgeImage() Judged {
 	case i.MinRAM > f.Flavor.RAM:
 		result.fail("is not reached: the image requires more memory", fmt.Sprintf("the image requires %d MiB of memory, and the flavor has %d", i.MinRAM,
 			f.Flavor.RAM),
-			"use a larger flavor")
+			host.Plain("use a larger flavor"))
 	case isSmall && i.MinDisk > f.Flavor.Disk:
 		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image requires a disk of %d GiB, and the flavor has %d", i.MinDisk,
 			f.Flavor.Disk),
-			"use a flavor with a larger disk")
+			host.Plain("use a flavor with a larger disk"))
 	case isSmall && i.Size != nil && *i.Size > int64(f.Flavor.Disk)*gib:
 		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", *i.Size,
 			f.Flavor.Disk),
-			"use a flavor with a larger disk")
+			host.Plain("use a flavor with a larger disk"))
 	case isSmall && isKnown && bytes > int64(f.Flavor.Disk)*gib:
 		result.fail("is not reached: the image requires a larger disk", fmt.Sprintf("the image has %d bytes, and the disk of the flavor %d GiB", bytes,
 			f.Flavor.Disk),
-			"use a flavor with a larger disk")
+			host.Plain("use a flavor with a larger disk"))
 	}
 	return result
 }

@@ -66,7 +66,7 @@ func (j *judge) numa(free, offered []pools.Pool) Judged {
 	case nodes == 0:
 		result.Status, result.Seen = Pass, "the guest has no NUMA topology"
 	case isUnknown && slices.ContainsFunc(j.requests, func(r pools.Request) bool { return r.Policy != pools.Preferred }):
-		result.notChecked("the NUMA nodes of the devices are unknown", "give --database URL or --inventory FILE")
+		result.notChecked("the NUMA nodes of the devices are unknown", host.Plain("give --database URL or --inventory FILE"))
 	case !isUnknown && !j.fitsDevices(list, nodes):
 		result.fail("has the devices on other NUMA nodes", fmt.Sprintf("the guest has %s and %s devices, of which the host has %s", host.Numbered(nodes, "NUMA node"),
 			j.request, j.perNode(list)), j.nearer(list, nodes))
@@ -130,14 +130,14 @@ func (j *judge) fitsDevices(list []pools.Pool, nodes int) bool {
 func (j *judge) nearer(list []pools.Pool, nodes int) host.Text {
 	const other = ", or use fewer devices, or another host"
 	if j.facts.property(policyProperty) == "" {
-		return host.Textf("openstack flavor set --property %s=%s %s", policySpec, pools.Preferred, j.facts.Flavor.Name) + other
+		return host.Textf("openstack flavor set --property %s=%s %s%s", policySpec, pools.Preferred, j.facts.Flavor.Name, other)
 	}
 	for n := nodes + 1; n <= j.facts.Flavor.VCPUs && j.facts.property("hw_numa_nodes") == ""; n++ {
 		if j.facts.Flavor.VCPUs%n == 0 && j.facts.Flavor.RAM%n == 0 && j.fitsDevices(list, n) {
-			return host.Textf("openstack flavor set --property %s=%d %s", nodesSpec, n, j.facts.Flavor.Name) + other
+			return host.Textf("openstack flavor set --property %s=%d %s%s", nodesSpec, n, j.facts.Flavor.Name, other)
 		}
 	}
-	return "use fewer devices, or another host"
+	return host.Plain("use fewer devices, or another host")
 }
 
 // perNode counts the devices of the request by NUMA node: "1 on node 0, 1 on node 1".

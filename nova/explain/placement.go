@@ -20,10 +20,10 @@ func (j *judge) placement(h Host) Judged {
 			why = "Placement was not asked"
 		}
 		result.From = ""
-		result.notChecked(why, "use an administrator's credentials, or a user that Placement's policy accepts")
+		result.notChecked(why, host.Plain("use an administrator's credentials, or a user that Placement's policy accepts"))
 		return result
 	case h.Provider == "":
-		result.notChecked("the resource provider of the host is unknown", "use an administrator's credentials, who can list hypervisors")
+		result.notChecked("the resource provider of the host is unknown", host.Plain("use an administrator's credentials, who can list hypervisors"))
 		return result
 	}
 	for _, s := range p.Steps {
@@ -51,7 +51,7 @@ func (j *judge) placement(h Host) Judged {
 	}
 	result.Seen = "has " + strings.Join(words, ", ")
 	if len(p.Skipped) > 0 {
-		result.notChecked(result.Seen+"; not judged: "+strings.Join(p.Skipped, ", "), "openstack allocation candidate list")
+		result.notChecked(result.Seen+"; not judged: "+strings.Join(p.Skipped, ", "), host.Plain("openstack allocation candidate list"))
 	}
 	return result
 }
@@ -91,7 +91,8 @@ func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]clou
 	i, known := inventories[s.Class]
 	switch {
 	case known && i.MaxUnit > 0 && s.Amount > i.MaxUnit:
-		result.fail("has "+few+what, fmt.Sprintf("%s is requested, and one guest gets at most %d", s.Ask, i.MaxUnit), "use a smaller flavor, or a larger host")
+		result.fail("has "+few+what, fmt.Sprintf("%s is requested, and one guest gets at most %d", s.Ask, i.MaxUnit),
+			host.Plain("use a smaller flavor, or a larger host"))
 		return
 	case known:
 		seen = fmt.Sprintf("%s is requested, %d free: (total %d - reserved %d) × ratio %g - used %d", s.Ask, max(i.Free(), 0), i.Total, i.Reserved, i.Ratio, i.Used)
@@ -100,7 +101,7 @@ func (j *judge) step(result *Judged, s Step, h Host, inventories map[string]clou
 	}
 	remedy := host.Textf("use a smaller flavor, or free the host: openstack server list --all-projects --host %s", h.Name)
 	if ratio != "" {
-		remedy += host.Textf("; [DEFAULT] %s of nova.conf on the host overcommits", ratio)
+		remedy = host.Textf("%s; [DEFAULT] %s of nova.conf on the host overcommits", remedy, ratio)
 	}
 	result.fail("has "+few+what, seen, remedy)
 }
@@ -114,7 +115,7 @@ func (j *judge) withoutTrait(name string) host.Text {
 	case j.facts.Image != nil && j.facts.Image.Properties["trait:"+name] == "required":
 		return host.Textf("use another image than %s, or another host", j.facts.Image.Name)
 	}
-	return "use another host"
+	return host.Plain("use another host")
 }
 
 // devicesInPlacement reports that Placement has too few free devices for a host.
@@ -140,7 +141,7 @@ func (j *judge) devicesInPlacement(result *Judged, d Devices, h Host, free int) 
 	}
 	if reserved > 0 {
 		result.fail("has reserved "+d.Aliases, fmt.Sprintf("%s; %d are reserved, as one-time-use devices are after a guest", seen, reserved),
-			"clean the devices, then set reserved to 0: openstack resource provider inventory list PROVIDER")
+			host.Plain("clean the devices, then set reserved to 0: openstack resource provider inventory list PROVIDER"))
 		return
 	}
 	lack := short{d.Aliases, free, d.Count}

@@ -3,6 +3,7 @@ package explain
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -88,7 +89,7 @@ func order(v Verdict) int {
 // omit counts a link that was not judged for a host.
 func (r *Report) omit(o Omission) {
 	i := slices.IndexFunc(r.NotChecked, func(known Omission) bool {
-		return known.Link == o.Link && known.Reason == o.Reason && known.Remedy == o.Remedy
+		return known.Link == o.Link && known.Reason == o.Reason && known.Remedy.String() == o.Remedy.String()
 	})
 	if i < 0 {
 		r.NotChecked = append(r.NotChecked, o)
@@ -117,12 +118,13 @@ func (j *judge) ofLoad() (list []Omission) {
 	for _, e := range j.filters {
 		for _, name := range e.names {
 			if slices.Contains(ofLoad, name) && j.facts.Release.HasFilter(name) {
-				list = append(list, Omission{Filters, len(j.facts.Hosts), name + " (" + e.from + ") is not judged", "see the log of nova-scheduler with debug = true"})
+				list = append(list, Omission{Filters, len(j.facts.Hosts), name + " (" + e.from + ") is not judged",
+					host.Plain("see the log of nova-scheduler with debug = true")})
 			}
 		}
 	}
 	slices.SortFunc(list, func(a, b Omission) int { return cmp.Compare(a.Reason, b.Reason) })
-	return slices.Compact(list)
+	return slices.CompactFunc(list, func(a, b Omission) bool { return reflect.DeepEqual(a, b) })
 }
 
 // conclude sets the verdict on all hosts, and the line for people.

@@ -51,13 +51,13 @@ func (j *judge) canJudgeRows(h Host, result *Judged) bool {
 			why = "no database is given"
 		}
 		result.From = ""
-		result.notChecked(why, "give --database URL, or --conf controller=FILE on a machine that reaches Nova's databases")
+		result.notChecked(why, host.Plain("give --database URL, or --conf controller=FILE on a machine that reaches Nova's databases"))
 	case h.Stock == nil:
-		result.notChecked("no database that was read has the host", "give the databases of all cells: --conf controller=FILE with [api_database]")
+		result.notChecked("no database that was read has the host", host.Plain("give the databases of all cells: --conf controller=FILE with [api_database]"))
 	case j.aliases.unresolved(j.request) != "":
-		result.notChecked("the devices of alias "+j.aliases.unresolved(j.request)+" are unknown", giveConf)
+		result.notChecked("the devices of alias "+j.aliases.unresolved(j.request)+" are unknown", host.Plain(giveConf))
 	case j.aliases.byClassOnly(j.request) != "":
-		result.notChecked("alias "+j.aliases.byClassOnly(j.request)+" has a resource class only, which rows do not have", "Placement decides")
+		result.notChecked("alias "+j.aliases.byClassOnly(j.request)+" has a resource class only, which rows do not have", host.Plain("Placement decides"))
 	default:
 		return true
 	}
@@ -131,7 +131,7 @@ func (j *judge) shortage(result *Judged, s shortage) {
 	default:
 		remedy := host.Textf("delete, shelve or move a guest: openstack server list --all-projects --host %s; or use another host", s.h.Name)
 		if len(doubtful) > 0 { // too few to help alone
-			remedy += host.Textf("; %s judges the rows that are not in use", repair(s.h, doubtful))
+			remedy = host.Textf("%s; %s judges the rows that are not in use", remedy, repair(s.h, doubtful))
 		}
 		result.fail(lack.reason(), statuses(s.mine), remedy)
 	}

@@ -13,7 +13,7 @@ func (j *judge) service(h Host) Judged {
 		switch {
 		case known:
 			result.From = ""
-			result.notChecked(why, "use an administrator's credentials")
+			result.notChecked(why, host.Plain("use an administrator's credentials"))
 		default:
 			result.fail("has no nova-compute", "Nova has no nova-compute service of the host", host.Textf("start nova-compute on %s; "+
 				"if it runs: nova-manage cell_v2 discover_hosts", h.Name))

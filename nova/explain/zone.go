@@ -24,7 +24,7 @@ func (j *judge) zone(h Host) Judged {
 		result.Status, result.Seen, result.From = Pass, "no availability zone is requested", ""
 	case h.Service == nil || h.Service.Zone == "":
 		result.From = ""
-		result.notChecked("the availability zone of the host is unknown", "use an administrator's credentials")
+		result.notChecked("the availability zone of the host is unknown", host.Plain("use an administrator's credentials"))
 	case h.Service.Zone == wanted:
 		result.Status, result.Seen = Pass, "the host is in availability zone "+wanted
 	case j.mapsZones() && j.isZone(wanted) && j.aggregateOf(wanted) == "" && j.facts.Unread[Aggregates] == "":
@@ -44,7 +44,7 @@ func (j *judge) zone(h Host) Judged {
 func (j *judge) toZone(h Host, zone string) host.Text {
 	remedy := host.Textf("request --availability-zone %s", h.Service.Zone)
 	if name := j.aggregateOf(zone); name != "" && !j.hasZone(h) {
-		remedy += host.Textf(", or openstack aggregate add host %s %s", name, h.Name)
+		remedy = host.Textf("%s, or openstack aggregate add host %s %s", remedy, name, h.Name)
 	}
 	return remedy
 }

@@ -70,7 +70,7 @@ func (c *checker) image() {
 	}
 	switch c.Image.Status {
 	case "active":
-		c.add(checkImage, host.Pass, text, "", "")
+		c.add(checkImage, host.Pass, text, "", nil)
 	case "deactivated":
 		c.add(checkImage, host.Fail, text, "Nova cannot download it: guests fail", host.Textf("openstack image set --activate %s", c.Image.ID))
 	default:
@@ -112,10 +112,10 @@ func (c *checker) properties() {
 	if _, sized := c.effective(memPageSize); isTrue(locked) && sized == "" && c.Newest >= known[lockedMemory].since { // get_locked_memory_constraint
 		bad = true
 		c.add(checkProperties, host.Fail, where+" is "+locked+", and hw:mem_page_size is not set", "Nova rejects guests of this flavor and image",
-			"use a flavor with hw:mem_page_size")
+			host.Plain("use a flavor with hw:mem_page_size"))
 	}
 	if !bad {
-		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts the properties of the image: %d", len(c.Image.Properties)), "", "")
+		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts the properties of the image: %d", len(c.Image.Properties)), "", nil)
 	}
 }
 
@@ -138,7 +138,7 @@ func (c *checker) disk() {
 	case f.Disk == 0:
 		c.add(checkDisk, host.Warn, "flavor "+f.Name+" has a disk of 0 GiB",
 			"the disk of a guest is as large as the image's, and only administrators may boot guests without a volume",
-			"boot from a volume, or use a flavor with a disk")
+			host.Plain("boot from a volume, or use a flavor with a disk"))
 	case f.Disk < i.MinDisk:
 		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and min_disk is %d GiB", f.Name, f.Disk, i.MinDisk), "Nova rejects guests that do not boot from a volume", larger)
 	case known && f.Disk < gib:
@@ -146,7 +146,7 @@ func (c *checker) disk() {
 			"Nova accepts guests, as it compares only the file with the flavor; unless they boot from a volume, they fail on the host", larger)
 	}
 	if len(c.findings) == before {
-		c.add(checkDisk, host.Pass, fmt.Sprintf("the disk of the image has %d GiB, min_disk %d GiB, and flavor %s %d GiB", gib, i.MinDisk, f.Name, f.Disk), "", "")
+		c.add(checkDisk, host.Pass, fmt.Sprintf("the disk of the image has %d GiB, min_disk %d GiB, and flavor %s %d GiB", gib, i.MinDisk, f.Name, f.Disk), "", nil)
 	}
 }
 
@@ -159,7 +159,7 @@ func (c *checker) ram() {
 			"Nova rejects guests", host.Textf("use a flavor with more RAM: %s", host.NewCommand("flavor create").Arg("ALIAS:COUNT").Flag("ram", "SIZE")))
 		return
 	}
-	c.add(checkRAM, host.Pass, fmt.Sprintf("min_ram is %s, and flavor %s has %s", flavor.Size(least, flavor.MiB), f.Name, flavor.Size(f.RAM, flavor.MiB)), "", "")
+	c.add(checkRAM, host.Pass, fmt.Sprintf("min_ram is %s, and flavor %s has %s", flavor.Size(least, flavor.MiB), f.Name, flavor.Size(f.RAM, flavor.MiB)), "", nil)
 }
 
 // bars checks whether firmware and addresses of the guests are enough for the memory regions of
@@ -180,10 +180,11 @@ func (c *checker) bars() {
 		c.add(checkBARs, host.Fail, err.Error(), "Nova rejects guests", host.Textf("%s plans the request", host.NewCommand("flavor create")))
 		return
 	case !c.isX86():
-		c.add(checkBARs, host.NA, "the rules are for x86, and the image is for another architecture", "", "")
+		c.add(checkBARs, host.NA, "the rules are for x86, and the image is for another architecture", "", nil)
 		return
 	case len(all) == 0:
-		c.add(checkBARs, host.NA, "no host in the inventories has the devices of flavor "+c.Flavor.Name, "", "name their product: --alias NAME=VENDOR:PRODUCT")
+		c.add(checkBARs, host.NA, "no host in the inventories has the devices of flavor "+c.Flavor.Name, "",
+			host.Plain("name their product: --alias NAME=VENDOR:PRODUCT"))
 		return
 	}
 	if names := hostsOf(all, func(p span) bool { return p.unknown }); names != "" {
@@ -191,7 +192,7 @@ func (c *checker) bars() {
 	}
 	needs := c.regionNeeds()
 	if p := biggest(all); needs == nil && p != nil {
-		c.add(checkBARs, host.Pass, fmt.Sprintf("the largest memory region has %s: every machine type and firmware is enough", size(p.largest)), "", "")
+		c.add(checkBARs, host.Pass, fmt.Sprintf("the largest memory region has %s: every machine type and firmware is enough", size(p.largest)), "", nil)
 	}
 	met := true
 	for _, n := range needs {
@@ -199,7 +200,7 @@ func (c *checker) bars() {
 		c.need(n)
 	}
 	if len(needs) > 0 && met {
-		c.add(checkBARs, host.Pass, needs[0].why+": machine type, firmware and addresses are as needed", "", "")
+		c.add(checkBARs, host.Pass, needs[0].why+": machine type, firmware and addresses are as needed", "", nil)
 	}
 	if len(needs) > 0 {
 		c.window(all)
@@ -226,7 +227,7 @@ func (c *checker) need(n need) {
 	remedy := host.Textf("%s", set)
 	if reason := c.unsupported(n.name, n.value); reason != "" {
 		// The operator can do nothing about the image.
-		status, remedy = host.Warn, host.Text("it is not set by image set: "+reason)
+		status, remedy = host.Warn, host.Plain("it is not set by image set: "+reason)
 	}
 	c.add(n.check, status, seen, n.effect, remedy)
 }
@@ -257,18 +258,18 @@ func (c *checker) window(all []span) {
 		case needed > room:
 			c.add(checkBARs, host.Fail, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name,
 				size(needed), size(room), bits),
-				"the guest does not see GPUs that do not fit", "request fewer devices, or use hosts whose processors have larger addresses")
+				"the guest does not see GPUs that do not fit", host.Plain("request fewer devices, or use hosts whose processors have larger addresses"))
 		default:
 			c.add(checkBARs, host.Pass, fmt.Sprintf("host %s: the devices of a guest need %s of addresses, and firmware has %s of %d bits", p.host.Name,
 				size(needed), size(room), bits),
-				"", "")
+				"", nil)
 		}
 	}
 }
 
 func (c *checker) windows() {
 	if c.purpose != ForWindows {
-		c.add(checkWindows, host.NA, "not an image of Windows", "", "")
+		c.add(checkWindows, host.NA, "not an image of Windows", "", nil)
 		return
 	}
 	met := true
@@ -277,7 +278,7 @@ func (c *checker) windows() {
 		c.need(n)
 	}
 	if met {
-		c.add(checkWindows, host.Pass, "os_type, disk and network are as Windows guests need them", "", "")
+		c.add(checkWindows, host.Pass, "os_type, disk and network are as Windows guests need them", "", nil)
 	}
 }
 
@@ -295,12 +296,12 @@ func (c *checker) hypervisor() {
 		where, remedy = "the image has "+hideKVM, c.setBy(hideKVM, "")
 	}
 	if where == "" {
-		c.add(checkHypervisor, host.Pass, "KVM is not hidden from guests", "", "")
+		c.add(checkHypervisor, host.Pass, "KVM is not hidden from guests", "", nil)
 		return
 	}
 	text, helps := c.hiding(strings.EqualFold(c.has(osType), "windows"))
 	if helps {
-		c.add(checkHypervisor, host.Pass, where+": "+text, "", "")
+		c.add(checkHypervisor, host.Pass, where+": "+text, "", nil)
 		return
 	}
 	c.add(checkHypervisor, host.Warn, where, text, remedy)
@@ -309,7 +310,7 @@ func (c *checker) hypervisor() {
 func (c *checker) secureBoot() {
 	value, where := c.effective(secureBoot)
 	if value != "required" {
-		c.add(checkSecureBoot, host.Pass, "secure boot is not required", "", "")
+		c.add(checkSecureBoot, host.Pass, "secure boot is not required", "", nil)
 		return
 	}
 	// nova/virt/libvirt/driver.py, _check_secure_boot_support
@@ -325,7 +326,7 @@ func (c *checker) secureBoot() {
 		c.add(checkSecureBoot, status, where+"=required without hw_machine_type=q35", "the guest fails on the host", c.setBy(machineType, "q35"))
 	}
 	c.add(checkSecureBoot, host.Warn, where+"=required", "the guest loads only signed modules, and NVIDIA's driver that DKMS builds is not signed",
-		"use an image with a signed driver, or with an enrolled key (docs/images.md)")
+		host.Plain("use an image with a signed driver, or with an enrolled key (docs/images.md)"))
 }
 
 // traits checks whether a compute node has the traits that image and flavor demand.
@@ -342,7 +343,7 @@ func (c *checker) traits() {
 		if !scheduled(name) {
 			demands, effect = "needs", "the guest fails on the host"
 		}
-		remedy := host.Text("use another flavor")
+		remedy := host.Plain("use another flavor")
 		if where == name {
 			remedy = c.setBy(name, "")
 		}
@@ -355,10 +356,10 @@ func (c *checker) traits() {
 			c.add(checkTraits, host.Fail, fmt.Sprintf("%s=%s %s trait %s, which no compute node reports", where, value, demands, trait), effect,
 				remedy)
 		default:
-			c.add(checkTraits, host.Pass, fmt.Sprintf("%s=%s: trait %s is reported by %s", where, value, trait, someOf(nodes)), "", "")
+			c.add(checkTraits, host.Pass, fmt.Sprintf("%s=%s: trait %s is reported by %s", where, value, trait, someOf(nodes)), "", nil)
 		}
 	}
 	if demanded == 0 {
-		c.add(checkTraits, host.Pass, "image and flavor demand no trait", "", "")
+		c.add(checkTraits, host.Pass, "image and flavor demand no trait", "", nil)
 	}
 }

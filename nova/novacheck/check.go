@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -46,11 +47,15 @@ func Run(r nova.Release, sides []nova.Side, hosts []nova.Host, flavors []Flavor)
 	slices.SortStableFunc(c.findings, func(a, b host.Finding) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	var findings []host.Finding
 	for _, f := range c.findings { // a file that two services read is judged for each
-		if !slices.Contains(findings, f) {
+		if !contains(findings, f) {
 			findings = append(findings, f)
 		}
 	}
 	return findings
+}
+
+func contains(findings []host.Finding, f host.Finding) bool {
+	return slices.ContainsFunc(findings, func(g host.Finding) bool { return reflect.DeepEqual(f, g) })
 }
 
 // files checks the files of each side by themselves, and with the hardware of its hosts.
@@ -59,7 +64,7 @@ func (c *checker) files() {
 		c.ignored(s)
 		for _, f := range s.BooleanFaults(c.release) {
 			c.stop(checkOption, f.At.File, f.At.Line(), fmt.Sprintf("%s = %s is not a boolean", f.At.Key, f.At.Value), f.Effect,
-				"write true or false alone: a comment behind a value is part of it")
+				host.Plain("write true or false alone: a comment behind a value is part of it"))
 		}
 		c.readAliases(s)
 		if s.Role.Computes() {
@@ -226,14 +231,15 @@ func (c *checker) readAliases(s side) {
 	for _, o := range s.reader().Find(c.release.AliasNames()...) {
 		object, faults := nova.AliasFaults(o.Value, c.release)
 		for _, f := range faults {
-			c.stop(checkAlias, o.File, o.Line(), f.Seen, c.allAliases(), host.Text(f.Remedy))
+			c.stop(checkAlias, o.File, o.Line(), f.Seen, c.allAliases(), host.Plain(f.Remedy))
 		}
 		if object == nil {
 			continue
 		}
 		name := strings.TrimSpace(fmt.Sprint(object["name"]))
 		if name == "" {
-			c.add(checkAlias, host.Warn, o.File, o.Line(), "an alias has a name of blanks", "accepts it, but no flavor can request it", "write a name, or remove the line")
+			c.add(checkAlias, host.Warn, o.File, o.Line(), "an alias has a name of blanks", "accepts it, but no flavor can request it",
+				host.Plain("write a name, or remove the line"))
 			continue
 		}
 		for _, key := range []string{"vendor_id", "product_id"} {
@@ -242,19 +248,19 @@ func (c *checker) readAliases(s side) {
 			switch _, err := pci.ParseID(id); {
 			case !isSet && c.release < nova.Flamingo && !isByClass(s.reader(), object, c.release):
 				c.add(checkAlias, host.Warn, o.File, o.Line(), fmt.Sprintf("alias %s has no %s", name, key),
-					"matches devices with any value, and rejects every alias of this file from 31.3.1 on", "add vendor_id and product_id")
+					"matches devices with any value, and rejects every alias of this file from 31.3.1 on", host.Plain("add vendor_id and product_id"))
 			case err == nil && id != strings.ToLower(id) && c.release < nova.Rocky:
 				c.add(checkAlias, host.Fail, o.File, o.Line(), fmt.Sprintf("alias %s: %s has upper-case letters", name, key),
-					"compares it case-sensitively and finds no device", "write it in lower case")
+					"compares it case-sensitively and finds no device", host.Plain("write it in lower case"))
 			}
 		}
 		c.aliases[name] = append(c.aliases[name], aliasAt{s, o.File, o.Line(), object})
 	}
 	for _, conflict := range nova.ConflictsOf(s.reader(), c.release) {
 		if conflict.IsOwn {
-			c.add(checkAlias, host.Fail, conflict.At.File, conflict.At.Line(), conflict.Seen, rejectsOwn, host.Text(conflict.Remedy))
+			c.add(checkAlias, host.Fail, conflict.At.File, conflict.At.Line(), conflict.Seen, rejectsOwn, host.Plain(conflict.Remedy))
 		} else {
-			c.stop(checkAlias, conflict.At.File, conflict.At.Line(), conflict.Seen, c.allAliases(), host.Text(conflict.Remedy))
+			c.stop(checkAlias, conflict.At.File, conflict.At.Line(), conflict.Seen, c.allAliases(), host.Plain(conflict.Remedy))
 		}
 	}
 }
@@ -277,7 +283,7 @@ func (c *checker) filters(of side) {
 	}
 	if !slices.Contains(filters.Enabled, "ComputeFilter") {
 		c.add(checkFilters, host.Warn, filters.File, filters.Line, "ComputeFilter is not enabled", "also schedules guests to hosts whose nova-compute is down or disabled",
-			"add ComputeFilter to enabled_filters, and restart nova-scheduler")
+			host.Plain("add ComputeFilter to enabled_filters, and restart nova-scheduler"))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.aliases)) {
 		i := slices.IndexFunc(c.aliases[name], func(a aliasAt) bool { return a.object["numa_policy"] == "required" && a.side.number == of.number })
@@ -289,7 +295,7 @@ func (c *checker) filters(of side) {
 		}
 	}
 	for _, f := range filters.Faults(r) {
-		c.stop(checkFilters, filters.File, filters.Line, f.Seen, "does not start nova-scheduler", host.Text(f.Remedy))
+		c.stop(checkFilters, filters.File, filters.Line, f.Seen, "does not start nova-scheduler", host.Plain(f.Remedy))
 	}
 }
 
@@ -475,7 +481,7 @@ func (c *checker) keptFunctions(s side) {
 			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), n.Call()), file)
 			remedy := configure
 			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
-				remedy = "remove the address from the device_spec"
+				remedy = host.Plain("remove the address from the device_spec")
 			}
 			c.add(checkDeviceSpec, status, file, line, seen, "can assign to a guest what a container uses",
 				host.Textf("%s, or take it from containers: %s", remedy, host.NewCommand("container prepare").Flag("remove", both[0])))
@@ -505,7 +511,7 @@ func (c *checker) flavors(flavors []Flavor) {
 		request, err := nova.ParseRequest(f.Request)
 		for _, fault := range host.Split(err) {
 			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor",
-				"openstack flavor set --property pci_passthrough:alias=NAME:COUNT")
+				host.Plain("openstack flavor set --property pci_passthrough:alias=NAME:COUNT"))
 		}
 		for _, w := range request {
 			if c.aliases[w.Alias] == nil {
@@ -588,12 +594,12 @@ func (c *checker) classes(name string, at []aliasAt) {
 		}):
 		case isByClass:
 			c.add(checkPlacement, host.Fail, a.file, a.line, requires+", which no device_spec of a compute node gives its devices",
-				"finds no host (NoValidHost)", sameClass)
+				"finds no host (NoValidHost)", host.Plain(sameClass))
 		case len(offered) > 0:
 			have := offered[0]
 			c.add(checkPlacement, host.Fail, a.file, a.line, fmt.Sprintf("%s, but %s gives its devices resource class %s and traits %s",
 				requires, have.Line.Where(),
-				have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)", sameClass)
+				have.Class(), devspec.OrNone(have.Traits())), "finds no host (NoValidHost)", host.Plain(sameClass))
 		case len(ports) > 0:
 			c.add(checkPlacement, host.Fail, a.file, a.line,
 				fmt.Sprintf("alias %s can be met only by devices of %s, which have a physical_network", name, ports[0].Line.Where()),

@@ -163,7 +163,7 @@ func TestCheck(t *testing.T) {
 			var got []string
 			for _, f := range novacheck.Run(r, []nova.Side{side(nova.Controller, "ctl", test.ctl), side(nova.Compute, "node", test.node)}, hosts, nil) {
 				got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
-				if f.Effect == "" || f.Remedy == "" {
+				if f.Effect == "" || len(f.Remedy) == 0 {
 					t.Errorf("%s: effect %q, remedy %q", f.Seen, f.Effect, f.Remedy)
 				}
 			}
@@ -281,7 +281,7 @@ func TestCheckRemedies(t *testing.T) {
 		var got string
 		for _, f := range novacheck.Run(32, []nova.Side{side}, nil, nil) {
 			if strings.Contains(f.Seen, test.seen) {
-				got = string(f.Remedy)
+				got = f.Remedy.String()
 			}
 		}
 		if got != test.want {

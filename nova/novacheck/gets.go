@@ -93,9 +93,9 @@ func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed
 			"finds no host (NoValidHost)", pools.OtherType.Remedy(host.NewCommand("nova configure").Flag("role", string(at[0].side.Role)),
 				contents(at, at[0].side), types, ""))
 	case len(words) > 0:
-		remedy := host.Text("define another alias with their device_type")
+		remedy := host.Plain("define another alias with their device_type")
 		if slices.Contains(types, string(pci.TypePF)) || nova.TakesType(at[0].object, string(pci.TypePF)) {
-			remedy = "turn SR-IOV on or off in the firmware of these hosts, or " + remedy
+			remedy = host.Textf("turn SR-IOV on or off in the firmware of these hosts, or %s", remedy)
 		}
 		c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("alias %s selects %s, but %s", name, nova.SelectedTypes(at[0].object),
 			strings.Join(words, ", ")), "never schedules guests to these devices", remedy)

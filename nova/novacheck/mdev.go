@@ -33,7 +33,7 @@ func (c *checker) mediated(of side) {
 		for _, address := range conf.ParseList(last.Value) {
 			if other := owner[strings.ToLower(address)]; other != "" && other != name {
 				c.add(checkOption, host.Fail, last.File, last.Line(), fmt.Sprintf("%s is an address of %s and of %s", address, other, name),
-					"does not start nova-compute", "leave the address to one type")
+					"does not start nova-compute", host.Plain("leave the address to one type"))
 			}
 			owner[strings.ToLower(address)] = name
 		}

@@ -27,7 +27,7 @@ func (c *checker) names() {
 				first, second, one, other = second, first, other, one
 			}
 			status, effect := host.Warn, "takes them for two aliases"
-			remedy := host.Text("use one of the names in the files and the flavors")
+			remedy := host.Plain("use one of the names in the files and the flavors")
 			for _, s := range c.sides {
 				if (len(contents(first, s)) == 0) != (len(contents(second, s)) == 0) {
 					status, effect = host.Fail, "takes them for two aliases, and rejects guests on a host that has only the other (PciRequestAliasNotDefined)"
@@ -68,7 +68,7 @@ func (c *checker) variant(name string) string {
 // undefined returns why a flavor's request is rejected whose alias no file defines, and the remedy.
 func (c *checker) undefined(f Flavor, w nova.Wanted) (seen string, remedy host.Text) {
 	seen, remedy = fmt.Sprintf("flavor %s requests alias %s, which no file defines", f.Name, w.Alias),
-		"define the alias or correct the flavor; names are case-sensitive"
+		host.Plain("define the alias or correct the flavor; names are case-sensitive")
 	if other := c.variant(w.Alias); other != "" {
 		at := c.aliases[other][0]
 		seen = fmt.Sprintf("flavor %s requests alias %s, which differs in case only from alias %s (%s:%d)", f.Name, w.Alias, other, at.file, at.line)

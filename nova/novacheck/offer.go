@@ -55,7 +55,7 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	for _, functions := range of(o.OfHost(m.Selected)) {
 		first, names, it := functions[0], withDrivers(functions), pronoun(functions)
 		remedy := o.Withdraw(functions, m.Given)
-		if prepare := toPrepare(functions); prepare != "" {
+		if prepare := toPrepare(functions); len(prepare) > 0 {
 			remedy = host.Textf("%s, or %s", prepare, remedy)
 		}
 		if slices.Contains(m.Given, first.Device.Address) {
@@ -97,7 +97,7 @@ func absent(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 		findings = append(findings, f)
 	}
 	for _, r := range specs {
-		remedy := host.Text("correct the address, or remove the device_spec")
+		remedy := host.Plain("correct the address, or remove the device_spec")
 		if m.Wrote(r.Line) {
 			remedy = host.Textf("run %s", configure)
 		}
@@ -128,7 +128,7 @@ func Planned(r nova.Release, p nova.Plan) (warnings []host.Finding, err error) {
 	}
 	var errs []error
 	for i, f := range c.stops {
-		if slices.Contains(c.stops[:i], f) {
+		if contains(c.stops[:i], f) {
 			continue
 		}
 		err := fmt.Errorf("%s: %s: %s", p.OnDisk(f.File, f.Line), f.Seen, f.Effect)
@@ -174,7 +174,7 @@ func toPrepare(functions []devspec.Reported) host.Text {
 		prepare = prepare.Flag("device", f.Device.Address.String())
 	}
 	if !prepare.HasFlag("device") {
-		return ""
+		return nil
 	}
 	return host.Textf("run %s and reboot", prepare)
 }

@@ -27,7 +27,8 @@ func (c *checker) readSpecs(s side) []devspec.Line {
 		for i, spec := range l.Specs {
 			o := spec.Object
 			if o["vendor_id"] == nil && o["product_id"] == nil && o["address"] == nil && o["devname"] == nil {
-				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests", "add vendor_id and product_id")
+				c.addSpec(l, host.Warn, "a device_spec has neither ids nor an address", "offers every PCI device of the host to guests",
+					host.Plain("add vendor_id and product_id"))
 			}
 			c.specs = append(c.specs, specAt{s, l, spec, l.First + i})
 		}
@@ -42,9 +43,9 @@ func (c *checker) specLines(s nova.Side) []devspec.Line {
 	for _, l := range lines {
 		for _, f := range nova.SpecFaults(l, c.release) {
 			if f.IsTolerated {
-				c.addSpec(l, host.Warn, f.Seen, "reads it as false", host.Text(f.Remedy))
+				c.addSpec(l, host.Warn, f.Seen, "reads it as false", host.Plain(f.Remedy))
 			} else {
-				c.stop(checkDeviceSpec, l.File, l.Option.Line(), f.Seen, rejectsSpec, host.Text(f.Remedy))
+				c.stop(checkDeviceSpec, l.File, l.Option.Line(), f.Seen, rejectsSpec, host.Plain(f.Remedy))
 			}
 		}
 	}
@@ -64,7 +65,7 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	}
 	for _, l := range lines {
 		for _, f := range nova.TagFaults(l, s.Compute().IsOn(nova.ReportInPlacement) && c.release >= nova.Zed, c.release) {
-			c.stop(checkDeviceSpec, l.File, l.Option.Line(), f.Seen, neverReports, host.Text(f.Remedy))
+			c.stop(checkDeviceSpec, l.File, l.Option.Line(), f.Seen, neverReports, host.Plain(f.Remedy))
 		}
 	}
 	if i := slices.IndexFunc(lines, func(l devspec.Line) bool {
@@ -175,7 +176,7 @@ func (c *checker) addShadowed(it, by specAt, same bool) {
 		// The actual order may be the intended one.
 		if len(differ) > 0 {
 			c.addSpec(it.line, host.Warn, seen+" if nova-compute reads that file first",
-				"reads the files of nova.conf.d first or last, depending on how nova-compute is started", "move both into one file")
+				"reads the files of nova.conf.d first or last, depending on how nova-compute is started", host.Plain("move both into one file"))
 		}
 	case len(differ) > 0:
 		c.addSpec(it.line, host.Fail, seen, fmt.Sprintf("gives the devices the tags of spec %d; these differ: %s", by.n, strings.Join(differ, ", ")), move)

@@ -15,11 +15,11 @@ func (w Why) Remedy(configure host.Command, alias []map[string]any, types []stri
 	hasCapability := slices.ContainsFunc(alias, func(a map[string]any) bool { return a["capability_type"] != nil })
 	switch {
 	case w == OtherTags && hasCapability:
-		return "remove capability_type from the alias: no device has it"
+		return host.Plain("remove capability_type from the alias: no device has it")
 	case w == OtherTags:
-		return "give the device_spec and the alias the same live_migratable and no remote_managed, and restart nova-compute"
+		return host.Plain("give the device_spec and the alias the same live_migratable and no remote_managed, and restart nova-compute")
 	case w == OtherType && len(types) != 1:
-		return "set the device_type of these devices in the alias"
+		return host.Plain("set the device_type of these devices in the alias")
 	}
 	for _, a := range alias {
 		if len(types) == 1 && !nova.TakesType(a, types[0]) {

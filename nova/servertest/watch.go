@@ -184,7 +184,7 @@ func (w *watched) failed(is cloud.Server) {
 	w.errored, w.Verdict, w.Host, w.Project = true, probe.Fail, is.Host, is.Project
 	w.Reasons = append(w.Reasons, "nova: "+strings.TrimSuffix(strings.Join(strings.Fields(is.Fault), " "), "."))
 	if strings.Contains(is.Fault, "No valid host") {
-		w.Hints = append(w.Hints, host.Text(w.Plan.byHand()),
+		w.Hints = append(w.Hints, host.Plain(w.Plan.byHand()),
 			host.Textf("%s", host.NewCommand("nova explain").Flag("flavor", w.Plan.Flavor.Name)))
 	}
 }
@@ -210,7 +210,7 @@ func (p *Plan) byHand() string {
 func (w *watched) guest(ctx context.Context) bool {
 	if w.Plan.windows() {
 		w.Reasons = append(w.Reasons, "the devices were not counted: a guest with os_type=windows does not run the script")
-		w.Hints = append(w.Hints, windowsHint)
+		w.Hints = append(w.Hints, host.Plain(windowsHint))
 		return false
 	}
 	since := time.Now()
@@ -238,9 +238,9 @@ func (w *watched) command(ctx context.Context) {
 	switch {
 	case w.Run == nil && (w.errored || w.unread != nil): // the reason says it
 	case w.Run == nil:
-		w.Hints = append(w.Hints, "the command may have stopped or rebooted the guest: --keep-server keeps the server for a look at it")
+		w.Hints = append(w.Hints, host.Plain("the command may have stopped or rebooted the guest: --keep-server keeps the server for a look at it"))
 	case verdict != probe.Pass:
-		w.Hints = append(w.Hints, "--console prints the output of the command, and --keep-server keeps the server for a look at it")
+		w.Hints = append(w.Hints, host.Plain("--console prints the output of the command, and --keep-server keeps the server for a look at it"))
 	}
 }
 
@@ -327,7 +327,7 @@ func (w *watched) report(text string) bool {
 	w.Verdict, w.Seen, w.Others, w.Unassigned, w.Reasons = result.Verdict, result.Seen, result.Others, result.Unassigned, result.Reasons
 	w.GPUs = probe.GPUs(w.Plan.Wanted.IDs, r)
 	if result.Remedy != "" {
-		w.Hints = append(w.Hints, host.Text(result.Remedy))
+		w.Hints = append(w.Hints, host.Plain(result.Remedy))
 	}
 	return true
 }
@@ -378,6 +378,6 @@ func (w *watched) silent(ctx context.Context, err error) {
 		hints = "the image may lack cloud-init, not write to its serial console, or hang; --wait waits longer"
 	}
 	if w.ended(ctx, err, why); w.Err == nil && hints != "" {
-		w.Hints = append(w.Hints, host.Text(hints))
+		w.Hints = append(w.Hints, host.Plain(hints))
 	}
 }

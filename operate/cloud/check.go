@@ -95,9 +95,9 @@ func outdated(root host.Root, sides []nova.Side, started map[string]time.Time) (
 				if err != nil {
 					return nil, err
 				}
-				remedy := host.Text("restart " + program)
+				remedy := host.Plain("restart " + program)
 				if service.Command != nil {
-					remedy = host.Text("run " + *service.Command)
+					remedy = host.Plain("run " + *service.Command)
 				}
 				findings = append(findings, host.Finding{
 					Check: "service", Status: host.Warn, File: file.Name, Effect: "Nova runs " + program + " with the options that it read before", Remedy: remedy,

@@ -64,7 +64,8 @@ func TestOutdated(t *testing.T) {
 		t.Fatal(err)
 	}
 	findings, err := outdated(root, []nova.Side{side}, map[string]time.Time{"nova-compute": at(2), "nova-api": at(2)})
-	if err != nil || len(findings) != 1 || findings[0].File != "/etc/nova/nova-compute.conf" || findings[0].Remedy != "run systemctl restart nova-compute" ||
+	if err != nil || len(findings) != 1 || findings[0].File != "/etc/nova/nova-compute.conf" ||
+		findings[0].Remedy.String() != "run systemctl restart nova-compute" ||
 		!strings.HasPrefix(findings[0].Seen, "nova-compute was started at 2026-03-01T08:02:00Z") {
 		t.Errorf("%+v, %v", findings, err)
 	}

@@ -336,7 +336,7 @@ func (l *lister) provide(p *provided, at *place, address, class string, held map
 		d.Vendor, d.ID = vendor.String(), product.String()
 	}
 	for consumer, n := range held {
-		d.State, d.Instance, d.Reason, d.Remedy = DeviceAssigned, &DeviceInstance{UUID: consumer}, "", ""
+		d.State, d.Instance, d.Reason, d.Remedy = DeviceAssigned, &DeviceInstance{UUID: consumer}, "", nil
 		if _, known := l.owners[cleanup.KeyOf(consumer)]; !known {
 			d.State, d.Instance = DeviceUnknown, nil
 			d.Reason = "consumer " + consumer + " is neither a server nor a migration that is open"
@@ -346,7 +346,7 @@ func (l *lister) provide(p *provided, at *place, address, class string, held map
 			group = append(group, l.add(p.Name, at, d))
 		}
 	}
-	d.State, d.Instance, d.Reason, d.Remedy = DeviceFree, nil, "", ""
+	d.State, d.Instance, d.Reason, d.Remedy = DeviceFree, nil, "", nil
 	for range idle {
 		group = append(group, l.add(p.Name, at, d))
 	}
@@ -401,7 +401,7 @@ func (l *lister) reserve(d *Device, once bool) {
 		return
 	}
 	d.Reason = "reserved after its guest (one_time_use)"
-	d.Remedy = cleanup.ReportStep("", d.Host) + host.Textf("; %s", host.NewCommand("nova devices").Flag("guests", d.Host+".json"))
+	d.Remedy = host.Textf("%s; %s", cleanup.ReportStep("", d.Host), host.NewCommand("nova devices").Flag("guests", d.Host+".json"))
 }
 
 // joinInventory adds what an inventory shows of GPUs.

@@ -110,7 +110,7 @@ func Number(s string) (int, error) {
 func (f *Faults) Err() error {
 	all := slices.Clone(f.all)
 	for i, err := range all {
-		if u, ok := err.(*usageError); ok && u.hint == "" { //nolint:errorlint // an error that wraps one has a hint
+		if u, ok := err.(*usageError); ok && len(u.hint) == 0 { //nolint:errorlint // an error that wraps one has a hint
 			all[i] = UsageError(u.problem, f.SeeHelp())
 		}
 	}
@@ -177,7 +177,7 @@ func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T
 
 // UsageError returns an error in the command line, with a hint or "".
 func UsageError[T string | host.Text](problem string, hint T) error {
-	return &usageError{problem, host.Text(hint)}
+	return &usageError{problem, host.Textf("%s", hint)}
 }
 
 // usageError is an error in the command line, with a hint.

@@ -44,7 +44,7 @@ func Hints(err error) []host.Text {
 		}
 		return all
 	}
-	if h := hintOf(err); h != "" {
+	if h := hintOf(err); len(h) > 0 {
 		return []host.Text{h}
 	}
 	return nil
@@ -61,9 +61,9 @@ func hintOf(err error) host.Text {
 	var network *net.OpError
 	switch {
 	case !errors.Is(err, fs.ErrPermission):
-		return ""
+		return nil
 	case errors.As(err, &network):
-		return "a rule of this machine, such as a firewall's, denies the connection"
+		return host.Plain("a rule of this machine, such as a firewall's, denies the connection")
 	}
 	return host.AsRoot()
 }

@@ -63,7 +63,7 @@ func (r *Run) Begin() error {
 		return interrupted{}
 	}
 	r.changing = true
-	r.remedy = remedyUnrecorded
+	r.remedy = host.Plain(remedyUnrecorded)
 	// From here on the run changes files on one thread only, so that a test can stop it at each step
 	// (strace counts the system calls of each thread).
 	runtime.LockOSThread()

@@ -175,20 +175,18 @@ func (u *UI) Command(c host.Command) string {
 // Text returns a text with its commands as the operator is to run them, for a line that this
 // package prints: they are not broken (wrap.go).
 func (u *UI) Text(t host.Text) string {
-	return t.Render(plainly, u.Command)
+	return t.Render(u.Command)
 }
 
 // Plain returns a text with its commands as the operator is to run them, for a document.
 func Plain(u *UI, t host.Text) string {
-	return t.Render(plainly, func(c host.Command) string { return commandHere(u, c) })
+	return t.Render(func(c host.Command) string { return commandHere(u, c) })
 }
 
 // Elsewhere returns a text for a line that this package prints, with its commands as they are.
 func Elsewhere(t host.Text) string {
-	return t.Render(plainly, func(c host.Command) string { return joined(c.String()) })
+	return t.Render(func(c host.Command) string { return joined(c.String()) })
 }
-
-func plainly(text string) string { return text }
 
 // commandHere returns a command as the operator is to run it, printable.
 func commandHere(u *UI, c host.Command) string {
@@ -220,7 +218,7 @@ func (u *UI) Fail(err error) {
 	for _, err := range host.Split(err) {
 		say(u, "error: %s", Printable(err.Error()))
 	}
-	for _, h := range slices.Compact(Hints(err)) {
+	for _, h := range slices.CompactFunc(Hints(err), host.Text.Equal) {
 		say(u, "hint: %s", u.Text(h))
 	}
 }

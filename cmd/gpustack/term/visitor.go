@@ -107,7 +107,7 @@ func (v *visitor) write(of reflect.Value, separator string) error {
 	t := of.Type()
 	switch kind := t.Kind(); {
 	case t == reflect.TypeFor[host.Text]() && v.text != nil:
-		return v.leaf(v.text(host.Text(of.String())))
+		return v.leaf(v.text(of.Interface().(host.Text)))
 	case t == reflect.TypeFor[host.Command]() && v.command != nil:
 		return v.leaf(v.command(of.Interface().(host.Command)))
 	case (kind == reflect.Pointer || kind == reflect.Interface) && !of.IsNil():

@@ -1,7 +1,6 @@
 package views
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,7 +63,7 @@ func PrintCheck(u *term.UI, c Check, all bool) {
 	if len(listed) > 0 {
 		listed = slices.Clone(listed)
 		for i := range listed {
-			listed[i].Remedy = host.Text(u.Text(listed[i].Remedy))
+			listed[i].Remedy = host.Plain(u.Text(listed[i].Remedy))
 		}
 		u.Printf("\n")
 		printFindings(u, listed)
@@ -89,8 +88,11 @@ func (c Check) colour() string {
 
 // line returns what stands beside the verdict.
 func (c Check) line(u *term.UI) string {
-	if c.Line != "" || c.Next == nil {
-		return u.Text(cmp.Or(c.Line, "the checks below name what cannot be read"))
+	switch {
+	case len(c.Line) > 0:
+		return u.Text(c.Line)
+	case c.Next == nil:
+		return "the checks below name what cannot be read"
 	}
 	text := c.Next.Sentence(u.Command)
 	if subject, again := strings.CutSuffix(c.Next.Command.Name(), " check"); again {

@@ -21,7 +21,7 @@ func NewContainerCheck(root host.Root, c node.ContainersChecked) ContainerCheck 
 		r.Driver = Optional(string(loaded.Version))
 	}
 	if r.Verdict == checklist.Ready {
-		r.Line = "nothing was started: only a container that runs CUDA proves the rest"
+		r.Line = host.Plain("nothing was started: only a container that runs CUDA proves the rest")
 	}
 	return r
 }

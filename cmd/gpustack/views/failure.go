@@ -101,7 +101,7 @@ func nextIn(hints []host.Text) *host.Next {
 // lines returns hints as a document has them, or nil if there are none.
 func lines(hints []host.Text, completed func(host.Text) string) *string {
 	var all []string
-	for _, h := range slices.Compact(slices.Clone(hints)) {
+	for _, h := range slices.CompactFunc(slices.Clone(hints), host.Text.Equal) {
 		all = append(all, completed(h))
 	}
 	return Optional(strings.Join(all, "\n"))

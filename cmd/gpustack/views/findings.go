@@ -17,8 +17,8 @@ func printFindings(u *term.UI, findings []host.Finding) {
 		rows = append(rows, []string{fmt.Sprintf("%-6s", f.Status), f.Check, f.Seen})
 		colours = append(colours, map[host.Status]string{host.Pass: term.Green, host.Warn: term.Bold, host.Fail: term.Red}[f.Status])
 		if i+1 < len(findings) {
-			if next := findings[i+1]; next.Check == f.Check && next.Effect == f.Effect && next.Remedy == f.Remedy {
-				f.Effect, f.Remedy = "", ""
+			if next := findings[i+1]; next.Check == f.Check && next.Effect == f.Effect && next.Remedy.String() == f.Remedy.String() {
+				f.Effect, f.Remedy = "", nil
 			}
 		}
 		for _, line := range below(f) {

@@ -30,7 +30,7 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	r.Metrics = c.Metrics
 	switch {
 	case r.Verdict == checklist.Ready && r.offered():
-		r.Line = "nova.conf offers its devices to guests"
+		r.Line = host.Plain("nova.conf offers its devices to guests")
 	case r.Verdict == checklist.Ready:
 		r.Next = host.NewNext(c.Configure)
 		r.Line = host.Textf("'%s' offers the devices to Nova", r.Next.Command)

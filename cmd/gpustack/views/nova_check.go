@@ -40,7 +40,7 @@ func (r NovaCheck) Print(u *term.UI) {
 		shown := slices.Clone(r.Findings)
 		for i := range shown {
 			if r.Here {
-				shown[i].Remedy = host.Text(u.Text(shown[i].Remedy))
+				shown[i].Remedy = host.Plain(u.Text(shown[i].Remedy))
 			}
 		}
 		printFindings(u, shown)

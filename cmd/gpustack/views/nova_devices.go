@@ -49,11 +49,12 @@ func (r NovaDevices) Print(u *term.UI) {
 		at := strings.TrimSpace(c.Host + " " + c.Address)
 		u.Printf("contradiction: %s: %s\n  %s\n", term.Printable(at), term.OneLine(c.Seen), term.Elsewhere(c.Remedy))
 	}
-	printed := map[host.Text]bool{}
+	printed := map[string]bool{}
 	for _, d := range r.Devices {
-		if d.State == cloud.DeviceToClean && d.Remedy != "" && !printed[d.Remedy] {
-			printed[d.Remedy] = true
-			u.Printf("to clean: %s %s: %s\n", term.Printable(d.Host), d.Address, term.Elsewhere(d.Remedy))
+		remedy := term.Elsewhere(d.Remedy)
+		if d.State == cloud.DeviceToClean && remedy != "" && !printed[remedy] {
+			printed[remedy] = true
+			u.Printf("to clean: %s %s: %s\n", term.Printable(d.Host), d.Address, remedy)
 		}
 	}
 	for _, t := range r.Totals {

@@ -79,7 +79,7 @@ func PrintLeft(u *term.UI, name string, left drain.Left) {
 	}
 	for _, t := range left.Tasks {
 		u.Printf("in progress: server %s: %s\n", term.Printable(t.Server), term.Printable(t.What))
-		if t.Remedy != "" {
+		if len(t.Remedy) > 0 {
 			u.Printf("  %s\n", u.Text(t.Remedy))
 		}
 	}

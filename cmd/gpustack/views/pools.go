@@ -34,7 +34,7 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 			continue
 		}
 		why := f.Reason
-		if f.Steps != "" {
+		if len(f.Steps) > 0 {
 			why += ": " + f.Steps.String()
 		}
 		if hosts[why] == nil {

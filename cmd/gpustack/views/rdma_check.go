@@ -23,7 +23,7 @@ func NewRDMACheck(root host.Root, c rdmacheck.Checked, testable bool) RDMACheck 
 		r.Next = host.NewNext(host.NewCommand("rdma test").Elsewhere())
 		r.Line = host.Textf("'%s' sends data, here or between two machines", r.Next.Command)
 	case r.Verdict == checklist.Ready:
-		r.Line = "programs and guests can use verbs"
+		r.Line = host.Plain("programs and guests can use verbs")
 	}
 	return r
 }

@@ -66,7 +66,7 @@ func (c Called) explain(err error, more func(error) []host.Text) error {
 			lines = term.Hints(leaf)
 		}
 		for _, line := range lines {
-			if !slices.Contains(given, line) {
+			if !slices.ContainsFunc(given, line.Equal) {
 				given = append(given, line)
 			}
 		}
@@ -108,7 +108,7 @@ func ExplainBind(err error, o selection.Options, mode bind.Mode, flags ...string
 		case errors.Is(leaf, bind.ErrStoppable) && !absolute:
 			return []host.Text{remedy("stop NVIDIA's services first", now.with(allowed))}
 		case errors.Is(leaf, gate.ErrForContainers):
-			return append(term.Hints(leaf), "or name it with --device, to bind it until the next boot only")
+			return append(term.Hints(leaf), host.Plain("or name it with --device, to bind it until the next boot only"))
 		case errors.Is(leaf, bind.ErrNoGroup) && !absolute:
 			return []host.Text{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(allowed))}
 		}

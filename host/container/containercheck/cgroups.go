@@ -72,7 +72,7 @@ func (v view) cgroups() []host.Finding {
 	f := host.Finding{
 		Status: host.Warn,
 		Effect: "a running container loses its GPUs when an operator runs systemctl daemon-reload: " + lost + ", in CUDA " + unknownError,
-		Remedy: "create the links at boot by udev: nvidia-ctk system create-dev-char-symlinks --create-all; or use the cgroupfs driver",
+		Remedy: host.Plain("create the links at boot by udev: nvidia-ctk system create-dev-char-symlinks --create-all; or use the cgroupfs driver"),
 	}
 	for _, i := range v.Injectors.Value {
 		if i.Systemd && i.ByHook(v.Toolkit.Value) {
@@ -87,7 +87,7 @@ func (v view) cgroups() []host.Finding {
 		return checklist.NA("nothing gives containers a GPU")
 	case c.Runc != "" && c.Runc.Compare(runcDrops) >= 0 && c.Runc.Compare(runcKeeps) < 0:
 		f.File, f.Seen = host.PackageFile, fmt.Sprintf("runc %s drops device nodes when systemd reloads, and %s has no link to a node of the driver", c.Runc, charDir)
-		f.Remedy += ", or runc " + host.Text(runcKeeps) + " or later"
+		f.Remedy = host.Textf("%s, or runc %s or later", f.Remedy, runcKeeps)
 	case c.Systemd > 0 && c.Systemd < systemdKeeps:
 		f.Seen = fmt.Sprintf("systemd %d drops device nodes when it reloads, and %s has no link to a node of the driver", c.Systemd, charDir)
 	default:

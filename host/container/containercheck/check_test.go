@@ -871,7 +871,8 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("%v (-node +snapshot):\n%s", err, diff)
 	}
 	private := func(f host.Finding) bool {
-		return f.File == "/etc/cdi/private.json" && f.Status == host.Warn && strings.Contains(f.Seen, "mode 0600") && f.Remedy == "chmod 644 /etc/cdi/private.json"
+		return f.File == "/etc/cdi/private.json" && f.Status == host.Warn && strings.Contains(f.Seen, "mode 0600") &&
+			f.Remedy.String() == "chmod 644 /etc/cdi/private.json"
 	}
 	if !slices.ContainsFunc(want, private) {
 		t.Errorf("the mode is not judged: %+v", want)

@@ -88,7 +88,7 @@ func (v view) belong(g container.Given) (findings []host.Finding, compared int) 
 			if isGPU {
 				f.Effect = "containers get another GPU than they request, without an error"
 			}
-			f.Remedy = "write the spec again: systemctl restart gpustack-boot.service, or nvidia-ctk cdi generate"
+			f.Remedy = host.Plain("write the spec again: systemctl restart gpustack-boot.service, or nvidia-ctk cdi generate")
 		case isGPU:
 			f.Seen = fmt.Sprintf("%s names %s, but %s is not bound to NVIDIA's driver", g.Name, node, a)
 			f.Effect = `containers do not start, or get the node of another GPU or one that cannot be opened: "No such device or address"`
@@ -108,7 +108,7 @@ func (v view) without(a pci.Address, file string) host.Text {
 	if v.isForContainers(a) {
 		return host.NewCommand("container prepare").Flag("remove", a.String()).Text()
 	}
-	return host.Text("remove its device from " + file)
+	return host.Plain("remove its device from " + file)
 }
 
 // addressOf returns the address by which a device is named, also one with its umad node.
@@ -124,7 +124,7 @@ func (v view) mounted() (findings []host.Finding) {
 		if g.Other == "" || slices.ContainsFunc(findings, func(f host.Finding) bool { return f.File == g.File }) {
 			continue
 		}
-		remedy := host.Text("reboot if the driver was upgraded, then write the spec again: nvidia-ctk cdi generate --output=" + g.File)
+		remedy := host.Plain("reboot if the driver was upgraded, then write the spec again: nvidia-ctk cdi generate --output=" + g.File)
 		if container.IsSpec(g.File) {
 			remedy = host.Textf("reboot if the driver was upgraded; if not: %s, or systemctl restart gpustack-boot.service for a spec that each boot writes",
 				v.prepare())

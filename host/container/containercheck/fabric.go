@@ -28,6 +28,6 @@ func (v view) fabric() []host.Finding {
 	return []host.Finding{{
 		Status: host.Fail, Seen: machine.FabricUnit + " does not run: no process is nv-fabricmanager",
 		Effect: "CUDA does not start on the GPUs of the board: " + notReady,
-		Remedy: "install nvidia-fabricmanager of the driver's version, then: systemctl enable --now " + machine.FabricUnit,
+		Remedy: host.Plain("install nvidia-fabricmanager of the driver's version, then: systemctl enable --now " + machine.FabricUnit),
 	}}
 }

@@ -39,7 +39,7 @@ func (v view) gpus() []host.Finding {
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: informationFile(d.Address), Seen: "MIG is enabled on " + d.Address.String(),
 				Effect: "a container needs a MIG device and its two nodes in /dev/nvidia-caps; with the node of the GPU alone it finds no GPU: " + noDevice,
-				Remedy: host.Text("use the devices that nvidia-ctk cdi generate names, or disable MIG: nvidia-smi -i " + d.Address.String() + " -mig 0"),
+				Remedy: host.Plain("use the devices that nvidia-ctk cdi generate names, or disable MIG: nvidia-smi -i " + d.Address.String() + " -mig 0"),
 			})
 		}
 	}
@@ -53,7 +53,8 @@ func (v view) gpus() []host.Finding {
 			f.Seen += ": " + titles(others)
 			f.Remedy = bind(others)
 		case len(v.cards) > 0:
-			f.Remedy += host.Textf(", %s returns one to its driver until the next boot", host.NewCommand("host release").Flag("device", v.cards[0].Address.String()))
+			f.Remedy = host.Textf("%s, %s returns one to its driver until the next boot", f.Remedy,
+				host.NewCommand("host release").Flag("device", v.cards[0].Address.String()))
 		}
 		return append(findings, f)
 	}

@@ -36,7 +36,7 @@ func (v view) images() []host.Finding {
 	for _, i := range v.Images {
 		if i.Err != nil {
 			findings = append(findings, host.Finding{
-				Status: host.NA, File: i.Name, Seen: i.Err.Error(), Effect: "nothing of the image is known", Remedy: "name the root folder of an image",
+				Status: host.NA, File: i.Name, Seen: i.Err.Error(), Effect: "nothing of the image is known", Remedy: host.Plain("name the root folder of an image"),
 			})
 			continue
 		}
@@ -57,7 +57,7 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 	}
 	if node := v.Architecture; len(i.Architectures) > 0 && !slices.Contains(i.Architectures, node) {
 		add(host.Fail, "", fmt.Sprintf("it is built for %s, and this node is %s", strings.Join(i.Architectures, ", "), node),
-			`programs of the image do not start: "exec format error"`, host.Text("use the image for the node: podman pull --arch "+node+" IMAGE"))
+			`programs of the image do not start: "exec format error"`, host.Plain("use the image for the node: podman pull --arch "+node+" IMAGE"))
 		return findings
 	}
 	usesCUDA := len(i.Runtimes) > 0 || len(i.Libraries) > 0
@@ -67,7 +67,7 @@ func (v view) image(i container.Image) (findings []host.Finding) {
 			status = host.Fail
 		}
 		add(status, "", "its loader is that of musl", "it does not load the driver's libraries, which are built for glibc, nor does nvidia-smi run: "+insufficient,
-			"use an image with glibc")
+			host.Plain("use an image with glibc"))
 	}
 	if usesCUDA && v.Driver.Seen() {
 		v.imageRuntimes(i, v.imageDrivers(i, add), add)
@@ -102,7 +102,7 @@ func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 	if d.Loaded == nil {
 		for _, l := range own(container.CUDALink) {
 			add(host.Fail, l.Path, fmt.Sprintf("it has libcuda %s, and this node has no driver loaded", orUnknown(l.Version)),
-				"libcuda alone finds no GPU: "+noDevice+", "+notLoaded, "load the driver on the host: see module")
+				"libcuda alone finds no GPU: "+noDevice+", "+notLoaded, host.Plain("load the driver on the host: see module"))
 		}
 		return nil
 	}
@@ -141,7 +141,7 @@ func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 	for _, l := range own(container.NVMLLink) {
 		if len(own(container.CUDALink)) == 0 && l.Version.Differs(d.Loaded.Version) {
 			add(host.Warn, l.Path, fmt.Sprintf("it has its own %s %s, the loaded module is %s", container.NVMLLink, l.Version, d.Loaded.Version),
-				"nvidia-smi may load it: "+mismatchNVML, "remove the packages of the driver from the image")
+				"nvidia-smi may load it: "+mismatchNVML, host.Plain("remove the packages of the driver from the image"))
 		}
 	}
 	return all
@@ -199,7 +199,7 @@ func (v view) refusesCompat(l container.ImageLibrary, add adder) bool {
 	g := v.Driver.Value.GPUs[i]
 	add(host.Fail, l.Path, fmt.Sprintf("it has libraries of forward compatibility (%s), and %s is a %s", orUnknown(l.Version), g.Address, *g.Model),
 		"forward compatibility is for data centre GPUs: "+noForward,
-		"remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d")
+		host.Plain("remove the package cuda-compat from the image, or its folder from LD_LIBRARY_PATH and ld.so.conf.d"))
 	return true
 }
 
@@ -226,13 +226,14 @@ func (v view) imageRuntimes(i container.Image, all []runs, add adder) {
 				status, effect = host.Warn, fmt.Sprintf("%s; with %s it runs by forward compatibility", insufficient, best.with)
 			}
 			add(status, r.Path, fmt.Sprintf("its CUDA runtime %s needs driver %s or later, loaded is %s", r.Release, needed, driver), effect,
-				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(driver))+" or earlier"))
+				host.Plain("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(driver))+" or earlier"))
 		case accepted == nvidia.Minor && needed != "":
 			add(host.Warn, r.Path, fmt.Sprintf("its CUDA runtime %s came with driver %s, loaded is %s", r.Release, needed, driver),
 				"it runs by minor version compatibility: programs that bring PTX alone, or call functions of a later driver, fail",
-				host.Text("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(driver))))
+				host.Plain("upgrade the driver, or use an image for CUDA "+string(nvidia.CUDA(driver))))
 		case accepted == nvidia.Unknown:
-			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", orUnknown(r.Release)), "", "see NVIDIA's release notes of the toolkit")
+			add(host.NA, r.Path, fmt.Sprintf("which driver its CUDA runtime %s needs is not known", orUnknown(r.Release)), "",
+				host.Plain("see NVIDIA's release notes of the toolkit"))
 		}
 	}
 }
@@ -248,7 +249,7 @@ func (v view) imageAdapters(i container.Image, add adder) {
 	}
 	if seen, file := i.Verbs.Mixed(); seen != "" {
 		add(host.Fail, file, seen, "programs load the libraries of one release only; with the others they do not see adapters: "+noAdapters,
-			"keep one release of rdma-core in the image: that of its distribution, or the vendor's (MLNX_OFED, DOCA)")
+			host.Plain("keep one release of rdma-core in the image: that of its distribution, or the vendor's (MLNX_OFED, DOCA)"))
 	}
 	for _, a := range v.Stack.Value.Adapters {
 		if a.Verbs == nil {
@@ -256,10 +257,11 @@ func (v view) imageAdapters(i container.Image, add adder) {
 		}
 		if why, message := i.Verbs.Refuses(a); why != "" {
 			add(host.Fail, "", fmt.Sprintf("%s: %s", a.Title(), why), "programs in the container do not see the adapter: "+message,
-				host.Text("install the providers of the image's own rdma-core: "+i.Family.Install(providers)+"; never mount the host's library into it"))
+				host.Plain("install the providers of the image's own rdma-core: "+i.Family.Install(providers)+"; never mount the host's library into it"))
 		}
 	}
 	if !i.CM && len(v.Stack.Value.Adapters) > 0 {
-		add(host.Warn, "", "it has libibverbs and no librdmacm", "programs that connect by address, such as rping, do not start", "install librdmacm1 in the image")
+		add(host.Warn, "", "it has libibverbs and no librdmacm", "programs that connect by address, such as rping, do not start",
+			host.Plain("install librdmacm1 in the image"))
 	}
 }

@@ -84,7 +84,7 @@ func (v view) otherVersions(cuda nvidia.Library) (findings []host.Finding) {
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: files[0], Seen: fmt.Sprintf("%s is of version %s, the loaded module is %s", named(files), version, d.Loaded.Version),
 			Effect: "programs that load it fail on the host and in containers: " + versionsDiffer + "; " + kernelMismatch,
-			Remedy: "reboot if the driver was upgraded; otherwise " + v.install("module and libraries of one version, and remove the others"),
+			Remedy: host.Textf("reboot if the driver was upgraded; otherwise %s", v.install("module and libraries of one version, and remove the others")),
 		})
 	}
 	return findings
@@ -94,10 +94,10 @@ func (v view) otherVersions(cuda nvidia.Library) (findings []host.Finding) {
 // package of the machine would be a second driver.
 func (v view) install(what string) host.Text {
 	if root := v.Driver.Value.Container; root != "" {
-		return host.Text("restart the driver container, whose root is " + root +
+		return host.Plain("restart the driver container, whose root is " + root +
 			" (of the GPU operator: pod nvidia-driver-daemonset); install no package of the driver beside it")
 	}
-	return host.Text("install " + what)
+	return host.Plain("install " + what)
 }
 
 func ofLoaded(d nvidia.Driver) string {

@@ -45,7 +45,7 @@ func (v view) module() []host.Finding {
 		f := host.Finding{
 			Status: host.Fail, File: procVersion, Seen: "NVIDIA's kernel module is not loaded",
 			Effect: "containers find no GPU: " + noDevice + ", " + notLoaded,
-			Remedy: "modprobe nvidia; if it fails, the kernel log has the reason",
+			Remedy: host.Plain("modprobe nvidia; if it fails, the kernel log has the reason"),
 		}
 		switch {
 		case installed < 0 && len(d.OnDisk) > 0:
@@ -57,15 +57,15 @@ func (v view) module() []host.Finding {
 		case len(v.Preventing.Value) > 0:
 			line := v.Preventing.Value[0]
 			f.Seen += ": " + line.String() + " prevents it"
-			f.Remedy = "remove the line, then: modprobe nvidia"
+			f.Remedy = host.Plain("remove the line, then: modprobe nvidia")
 			switch {
 			case line.IsArgument():
-				f.Remedy = "remove the argument from the boot loader's configuration, and reboot"
+				f.Remedy = host.Plain("remove the argument from the boot loader's configuration, and reboot")
 			case slices.Contains(modprobe.RunFiles(), line.File), slices.Contains(modprobe.OwnFiles(), line.File):
 				f.Remedy = host.Textf("if a GPU is to stay with the host, run: %s, which removes the line", host.NewCommand("host prepare"))
 			}
 		case !v.Preventing.Seen():
-			f.Remedy = host.Text("modprobe nvidia; what may prevent it cannot be read: " + v.Preventing.Err.Error())
+			f.Remedy = host.Plain("modprobe nvidia; what may prevent it cannot be read: " + v.Preventing.Err.Error())
 		}
 		return []host.Finding{f}
 	}
@@ -82,7 +82,7 @@ func (v view) module() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: procVersion, Seen: fmt.Sprintf("version %s is loaded, but the running kernel has no module on disk", d.Loaded.Version),
 			Effect: "the module is missing after the next reboot: containers find no GPU, " + noDevice,
-			Remedy: "install the module for the running kernel (its headers and dkms autoinstall, or the distribution's package)",
+			Remedy: host.Plain("install the module for the running kernel (its headers and dkms autoinstall, or the distribution's package)"),
 		})
 	}
 	kind := ""

@@ -63,7 +63,7 @@ func (v view) nodes() []host.Finding {
 		case node.Mode&0o006 != 0o006:
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: file, Seen: fmt.Sprintf("%s has mode %04o", file, uint32(node.Mode)&0o7777),
-				Effect: "users other than root cannot open it in containers", Remedy: "set NVreg_DeviceFileMode=0666 of module nvidia in /etc/modprobe.d, and reboot",
+				Effect: "users other than root cannot open it in containers", Remedy: host.Plain("set NVreg_DeviceFileMode=0666 of module nvidia in /etc/modprobe.d, and reboot"),
 			})
 		}
 	}
@@ -82,7 +82,7 @@ func (v view) nodes() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: n.Path, Seen: fmt.Sprintf("%s belongs to no GPU that is bound to the driver", n.Path),
 			Effect: `a container that gets it starts with a node that cannot be opened: "No such device or address"`,
-			Remedy: host.Text("rm " + n.Path + ", and generate specs that name it again"),
+			Remedy: host.Plain("rm " + n.Path + ", and generate specs that name it again"),
 		})
 	}
 	return checklist.OrPass(findings, "%s with the driver's numbers", host.Numbered(len(wanted), "device node"))

@@ -34,8 +34,8 @@ func (v view) record() []host.Finding {
 	again, write := host.Textf("%s writes the specs again", host.NewCommand("container prepare")), host.Textf("%s shows the difference",
 		host.NewCommand("container prepare").Flag("dry-run"))
 	if !c.Options.Static {
-		again = "systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing"
-		write = "systemctl restart gpustack-boot.service writes it again, as the machine is now"
+		again = host.Plain("systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing")
+		write = host.Plain("systemctl restart gpustack-boot.service writes it again, as the machine is now")
 	}
 	devices := v.Specs.Devices()
 	for _, f := range c.Functions {

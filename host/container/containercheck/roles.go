@@ -65,10 +65,10 @@ func (v view) roles() []host.Finding {
 				Status: host.Fail, File: o.File, Line: o.Line,
 				Seen:   fmt.Sprintf("device_spec %s matches %s, which containers use", o.Spec, d.Address),
 				Effect: "Nova assigns it to a guest while containers use it: unbinding it from NVIDIA's driver waits for them, and the guest does not start",
-				Remedy: "add the addresses of the GPUs for guests to the spec, then restart nova-compute",
+				Remedy: host.Plain("add the addresses of the GPUs for guests to the spec, then restart nova-compute"),
 			}
 			if o.ByAddress {
-				f.Remedy = "remove the address from the spec, then restart nova-compute"
+				f.Remedy = host.Plain("remove the address from the spec, then restart nova-compute")
 			}
 			findings = append(findings, f)
 		}

@@ -81,13 +81,13 @@ func (v view) runtimes() []host.Finding {
 func (d Docker) finding() host.Finding {
 	f := host.Finding{
 		Status: host.Warn, File: docker.ConfFile, Effect: "containers of docker cannot be given a device by its CDI name",
-		Remedy: `"features": {"cdi": true} in ` + docker.ConfFile + ", and a restart of docker.service",
+		Remedy: host.Plain(`"features": {"cdi": true} in ` + docker.ConfFile + ", and a restart of docker.service"),
 	}
 	isKnown, version := d.Version != "", "docker "+string(d.Version)
 	switch {
 	case isKnown && d.Version.Compare(dockerReads) < 0:
 		f.Seen = fmt.Sprintf("%s is older than %s, and reads no CDI specs", version, dockerReads)
-		f.Remedy = "a newer docker"
+		f.Remedy = host.Plain("a newer docker")
 	case d.CDI != nil && *d.CDI, d.CDI == nil && isKnown && d.Version.Compare(dockerPreset) >= 0:
 		return checklist.Pass("CDI specs are read by %s", strings.TrimSpace(version))[0]
 	case d.CDI != nil:

@@ -19,11 +19,11 @@ func (v view) selinux() []host.Finding {
 	f := host.Finding{
 		Status: host.Warn, File: host.SELinuxDir + "/enforce", Seen: "SELinux is enforcing, and denies containers device nodes (container_use_devices is off)",
 		Effect: "nodes are in the container and cannot be opened: " + noDevice + "; adapters: " + noAdapters,
-		Remedy: "start containers that get devices with --security-opt=label=disable, or permit it to all: setsebool -P container_use_devices on",
+		Remedy: host.Plain("start containers that get devices with --security-opt=label=disable, or permit it to all: setsebool -P container_use_devices on"),
 	}
 	if !v.SELinux.Value.Devices.Known() {
 		f.Seen = "SELinux is enforcing, and its policy has no boolean container_use_devices, which lets containers use device nodes"
-		f.Remedy = "start containers that get devices with --security-opt=label=disable, or install a container-selinux that has the boolean"
+		f.Remedy = host.Plain("start containers that get devices with --security-opt=label=disable, or install a container-selinux that has the boolean")
 	}
 	return []host.Finding{f}
 }

@@ -50,7 +50,7 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 	unresolvable := fmt.Sprintf(`"Error: setting up CDI devices: unresolvable CDI devices %s"`, name)
 	switch p.Kind {
 	case cdi.Unreadable:
-		f.Effect, f.Remedy = "what the spec gives to containers is unknown", "remove what cannot be read, or put a readable one in its place"
+		f.Effect, f.Remedy = "what the spec gives to containers is unknown", host.Plain("remove what cannot be read, or put a readable one in its place")
 		if p.Denied {
 			f.Remedy = host.AsRoot()
 		}
@@ -58,7 +58,7 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 			f.Effect = "runtimes that cannot read it either skip it: " + unresolvable
 		}
 	case cdi.Ignored:
-		f.Effect, f.Remedy = "runtimes skip it silently: "+unresolvable, "rename it to .yaml, or move it to /etc/cdi"
+		f.Effect, f.Remedy = "runtimes skip it silently: "+unresolvable, host.Plain("rename it to .yaml, or move it to /etc/cdi")
 	case cdi.Malformed, cdi.Version:
 		f.Effect = "podman reports " + unresolvable + library
 		f.Remedy = host.Textf("correct the field, or have its program write the file again: nvidia-ctk cdi generate, %s", v.prepare())
@@ -67,18 +67,18 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 		}
 	case cdi.Conflict:
 		f.Effect = "runtimes remove the device altogether: " + unresolvable + library
-		f.Remedy = "keep one of the files, or give them different kinds"
+		f.Remedy = host.Plain("keep one of the files, or give them different kinds")
 	case cdi.Shadowed:
 		f.Effect = "containers get the device of the other file"
-		f.Remedy = "remove one of the two files"
+		f.Remedy = host.Plain("remove one of the two files")
 	case cdi.Missing:
 		f.Effect = "containers with the device do not start" + strings.TrimPrefix(library, ", the CDI library")
-		f.Remedy = "generate the spec again after every change of the driver"
+		f.Remedy = host.Plain("generate the spec again after every change of the driver")
 		if _, isGPU := container.MinorOf(p.Path); isGPU || slices.Contains(nvidia.Nodes(), p.Path) { // nvidia-modprobe makes no other
-			f.Remedy += "; a node that is missing: " + v.makeNodes(p.Path)
+			f.Remedy = host.Textf("%s; a node that is missing: %s", f.Remedy, v.makeNodes(p.Path))
 		}
 	case cdi.Private:
-		f.Effect, f.Remedy = "rootless podman skips it silently: "+unresolvable, host.Text("chmod 644 "+p.File)
+		f.Effect, f.Remedy = "rootless podman skips it silently: "+unresolvable, host.Plain("chmod 644 "+p.File)
 	case cdi.Stale:
 		f.Effect = "a container starts without an error and gets another device: " + unknownError
 		f.Remedy = host.Textf("generate the spec again, best without major and minor, as %s does", v.prepare())

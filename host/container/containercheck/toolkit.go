@@ -33,13 +33,13 @@ func (v view) toolkit() []host.Finding {
 		return []host.Finding{{
 			Status: host.Warn, File: t.Refresh, Seen: container.RefreshUnit + " is installed, and " + t.Output + ", which it writes, is missing",
 			Effect: `the unit is disabled or ran before the driver was loaded: "Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all"`,
-			Remedy: "systemctl restart " + container.RefreshUnit + ", and see journalctl -u " + container.RefreshUnit,
+			Remedy: host.Plain("systemctl restart " + container.RefreshUnit + ", and see journalctl -u " + container.RefreshUnit),
 		}}
 	case t.Refresh != "" && len(others) > 0:
 		return []host.Finding{{
 			Status: host.Warn, File: others[0],
 			Seen:   others[0] + " has the kind " + toolkitKind + ", which " + container.RefreshUnit + " writes to " + t.Output,
-			Effect: "of two files runtimes use one, or neither; the other stands in when that is missing", Remedy: host.Text("rm " + others[0]),
+			Effect: "of two files runtimes use one, or neither; the other stands in when that is missing", Remedy: host.Plain("rm " + others[0]),
 		}}
 	case t.Refresh == "" && len(others) > 0:
 		return []host.Finding{{

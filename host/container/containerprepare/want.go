@@ -201,10 +201,10 @@ func (w *wanting) add(a pci.Address, hca bool) {
 // named replaces ADDRESS in the hint of an error.
 func named(err error, a pci.Address) error {
 	hint := host.HintOf(err)
-	if hint == "" {
+	if len(hint) == 0 {
 		return err
 	}
-	return host.WithHint(err, host.Text(strings.ReplaceAll(string(hint), "ADDRESS", a.String())))
+	return host.WithHint(err, hint.Replace("ADDRESS", a.String()))
 }
 
 // records returns what is recorded, of which a function and its VFs have one role.
@@ -326,7 +326,7 @@ func (w *wanting) missing() {
 			if w.Driver.Container != "" {
 				hint = "restart the driver container in " + w.Driver.Container
 			}
-			w.fail(host.WithHint(errors.New(m.Reason), host.Text(hint)))
+			w.fail(host.WithHint(errors.New(m.Reason), host.Plain(hint)))
 		case m.Address == nil:
 			w.Warnings = append(w.Warnings, m.Reason)
 		case slices.Contains(w.GPUs, *m.Address) || slices.Contains(w.HCAs, *m.Address):

@@ -57,7 +57,7 @@ func TestLAG(t *testing.T) {
 	m := containerprepare.Machine{Devices: devices, Stack: stack}
 	_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, "0000:3b:00.1")}})
 	const want = "0000:3b:00.1: has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"
-	if err == nil || err.Error() != want || host.HintOf(err) != "name 0000:3b:00.0" {
+	if err == nil || err.Error() != want || host.HintOf(err).String() != "name 0000:3b:00.0" {
 		t.Errorf("%v, %q", err, host.HintOf(err))
 	}
 }

@@ -66,7 +66,7 @@ func (m Machine) judge(a answer.Answer) []Cause {
 		case g.Wrong > 0:
 			return []Cause{{
 				Cause:  fmt.Sprintf("%d of %d numbers that the GPU has computed are wrong", g.Wrong, g.Numbers),
-				Remedy: "journalctl -k --grep Xid; nvidia-smi -q -d ECC,ROW_REMAPPER; test the card in another slot",
+				Remedy: host.Plain("journalctl -k --grep Xid; nvidia-smi -q -d ECC,ROW_REMAPPER; test the card in another slot"),
 			}}
 		default:
 			return nil
@@ -123,16 +123,16 @@ func (m Machine) failed(a answer.Answer, f answer.Failure) Cause {
 		}
 	case stubLibrary:
 		c.Cause = fmt.Sprintf("the loader finds %s, a library without a driver for linking programs", a.Library)
-		c.Remedy = host.Text("remove " + path.Dir(a.Library) + " from LD_LIBRARY_PATH and ld.so.conf of the image")
+		c.Remedy = host.Plain("remove " + path.Dir(a.Library) + " from LD_LIBRARY_PATH and ld.so.conf of the image")
 	case driverMismatch:
 		c.Cause = a.Library + " in the container is of another version than the loaded module"
 		c.Remedy = host.Textf("remove the driver's libraries from the image; after an upgrade of the driver, reboot; %s", host.NewCommand("container check"))
 	case notReady:
 		c.Cause = "the board has NVSwitches, whose Fabric Manager does not run or has not finished"
-		c.Remedy = "systemctl enable --now nvidia-fabricmanager.service"
+		c.Remedy = host.Plain("systemctl enable --now nvidia-fabricmanager.service")
 	case compatRefused:
 		c.Cause = fmt.Sprintf("%s is for forward compatibility, which this GPU does not support", a.Library)
-		c.Remedy = "remove cuda-compat from the image, or its folder from the loader's"
+		c.Remedy = host.Plain("remove cuda-compat from the image, or its folder from the loader's")
 	case noJITCompiler:
 		c.Cause = "libnvidia-ptxjitcompiler.so.1 of the driver is missing in the container, without which programs that bring PTX do not run"
 		c.Remedy = host.Textf("install the complete libraries of the driver on the host, and write the spec again; %s", host.NewCommand("container check"))
@@ -162,7 +162,7 @@ func (m Machine) nodeCause(a answer.Answer) *Cause {
 				Remedy: host.Textf("remove the numbers from the CDI spec, or write it again after each boot: %s", host.NewCommand("container check"))}
 		case n.Denied:
 			return &Cause{Cause: node + " cannot be opened in the container: SELinux, the device cgroup or the node's permissions deny it",
-				Remedy: host.Text("ls -lZ " + node + "; ausearch -m avc -ts recent; NVreg_DeviceFileMode in /proc/driver/nvidia/params")}
+				Remedy: host.Plain("ls -lZ " + node + "; ausearch -m avc -ts recent; NVreg_DeviceFileMode in /proc/driver/nvidia/params")}
 		case n.Dead:
 			return &Cause{Cause: node + " in the container is the node of a GPU without a driver", Remedy: check}
 		}

@@ -80,7 +80,7 @@ func TestJudgeH200(t *testing.T) {
 			if len(causes) == 1 {
 				got = [2]string{causes[0].Message, causes[0].Cause}
 			}
-			if got != want[f.Name] || len(causes) > 1 || len(causes) == 1 && causes[0].Remedy == "" {
+			if got != want[f.Name] || len(causes) > 1 || len(causes) == 1 && len(causes[0].Remedy) == 0 {
 				t.Errorf("%q, want %q", causes, want[f.Name])
 			}
 		})
@@ -127,7 +127,7 @@ func TestJudge(t *testing.T) {
 			switch {
 			case row.want == "" && len(causes) > 0, row.want != "" && len(causes) != 1:
 				t.Errorf("%+v", causes)
-			case row.want != "" && (!strings.Contains(causes[0].Cause, row.want) || causes[0].Remedy == ""):
+			case row.want != "" && (!strings.Contains(causes[0].Cause, row.want) || len(causes[0].Remedy) == 0):
 				t.Errorf("%+v, want %s", causes[0], row.want)
 			}
 		})

@@ -84,7 +84,7 @@ func (m Machine) run(ctx context.Context, program []string) (r Result, err error
 		return r, fmt.Errorf("%s: %w", m.Image, ErrNoGlibc)
 	case errors.Is(err, host.ErrLimit):
 		r.Causes = []Cause{{Cause: fmt.Sprintf("the program did not end within %s in the container", m.Timeout),
-			Remedy: "journalctl -k --grep NVRM; a longer time: --wait"}}
+			Remedy: host.Plain("journalctl -k --grep NVRM; a longer time: --wait")}}
 		return r, nil
 	case errors.Is(err, engine.ErrStart), errors.Is(err, engine.ErrNoProgram), errors.Is(err, engine.ErrLeft):
 		return r, err
@@ -97,7 +97,7 @@ func (m Machine) run(ctx context.Context, program []string) (r Result, err error
 			}
 		}
 		if failed.Status != "" {
-			r.Causes = []Cause{{Cause: fmt.Sprintf("the command ended with %s in the container", failed.Status), Remedy: "see its output: --console"}}
+			r.Causes = []Cause{{Cause: fmt.Sprintf("the command ended with %s in the container", failed.Status), Remedy: host.Plain("see its output: --console")}}
 		}
 		return r, nil
 	}

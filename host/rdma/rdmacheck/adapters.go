@@ -58,7 +58,7 @@ func (v view) adapters() []host.Finding {
 		return []host.Finding{{
 			Status: host.Fail, File: uverbsDir, Seen: strings.Join(notes, "; "),
 			Effect: `opening its node fails with EPERM, also for root; programs do not see it: "No IB devices found" (ibv_devinfo)`,
-			Remedy: "outside of containers: rdma dev set " + host.Text(away[0].Elsewhere) + " netns NAME",
+			Remedy: host.Plain("outside of containers: rdma dev set " + away[0].Elsewhere + " netns NAME"),
 		}}
 	}
 	if findings == nil && found+len(away) == 0 {
@@ -77,12 +77,12 @@ func (v view) noDevice(a rdma.Adapter) host.Finding {
 		Status: host.Fail,
 		Seen:   fmt.Sprintf("%s is bound to %s, but there is no RDMA device of it", a.Title(), a.Driver),
 		Effect: `programs do not see it: "No IB devices found" (ibv_devinfo), "No RDMA devices were detected" (rping)`,
-		Remedy: "the kernel log says why: journalctl -k --grep infiniband",
+		Remedy: host.Plain("the kernel log says why: journalctl -k --grep infiniband"),
 	}
 	if module := auxiliary(a.Driver); module != "" {
-		f.Remedy = host.Text("modprobe " + module)
+		f.Remedy = host.Plain("modprobe " + module)
 		if v.Modules.Seen() && v.Modules.Value[module] {
-			f.Remedy = host.Text("the kernel log says why: journalctl -k --grep '" + a.Driver + "|" + module + "'")
+			f.Remedy = host.Plain("the kernel log says why: journalctl -k --grep '" + a.Driver + "|" + module + "'")
 		}
 	}
 	return f

@@ -23,7 +23,7 @@ func (v view) boot() []host.Finding {
 		return checklist.Unread(v.Result.File, v.Result.Err)
 	case slices.Contains(v.Arguments.Value, offArgument):
 		f.File, f.Seen = cmdlineFile, "booted with "+offArgument
-		f.Effect, f.Remedy = "adapters remain as they are until the next boot", "reboot without it"
+		f.Effect, f.Remedy = "adapters remain as they are until the next boot", host.Plain("reboot without it")
 		return []host.Finding{f}
 	case v.phase == pending:
 		f.File, f.Seen = v.Record.File, "what is recorded takes effect at the next boot"
@@ -31,12 +31,12 @@ func (v view) boot() []host.Finding {
 			f.Seen = fmt.Sprintf("what was recorded at %s takes effect at the next boot", v.Prepared.UTC().Format(time.RFC3339))
 		}
 		f.Effect = "until then adapters are as before"
-		f.Remedy = "reboot, or, to have it now: systemctl restart " + unit
+		f.Remedy = host.Plain("reboot, or, to have it now: systemctl restart " + unit)
 		return []host.Finding{f}
 	case v.Result.Value == nil:
 		f.Seen = unit + " has not run since this boot"
 		f.Effect = "no virtual function, GUID or driver is set as recorded"
-		f.Remedy = "systemctl status " + unit + "; systemctl start " + unit
+		f.Remedy = host.Plain("systemctl status " + unit + "; systemctl start " + unit)
 		return []host.Finding{f}
 	}
 	return outcomes(*v.Result.Value, unit)
@@ -46,15 +46,15 @@ func (v view) boot() []host.Finding {
 func outcomes(r steps.Result, unit string) (findings []host.Finding) {
 	judged, open := steps.Judge(nil, r), false
 	for _, o := range judged.Open {
-		f := host.Finding{Status: o.Verdict, File: steps.ResultFile, Remedy: host.Text("systemctl restart " + unit + "; its messages: journalctl -b -u " + unit)}
+		f := host.Finding{Status: o.Verdict, File: steps.ResultFile, Remedy: host.Plain("systemctl restart " + unit + "; its messages: journalctl -b -u " + unit)}
 		switch o.Status {
 		case steps.Skipped:
-			f.Seen, f.Remedy = fmt.Sprintf("step %s was skipped: %s", o.ID, o.Why()), ""
+			f.Seen, f.Remedy = fmt.Sprintf("step %s was skipped: %s", o.ID, o.Why()), nil
 		case steps.Pending, steps.Running:
 			open = true
 			f.Seen, f.Effect = fmt.Sprintf("step %s is %s", o.ID, o.Status), "it has not taken effect"
 			if judged.Unended {
-				f.Remedy = host.Text("wait until " + unit + " has ended, or, if it was killed, systemctl restart " + unit)
+				f.Remedy = host.Plain("wait until " + unit + " has ended, or, if it was killed, systemctl restart " + unit)
 			}
 		default:
 			f.Seen, f.Effect = fmt.Sprintf("step %s failed: %s", o.ID, o.Error), "steps that need it were skipped"
@@ -64,7 +64,7 @@ func outcomes(r steps.Result, unit string) (findings []host.Finding) {
 	if judged.Unended && !open {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: steps.ResultFile, Seen: fmt.Sprintf("%s, started at %s, has not ended", unit, r.Started.UTC().Format(time.RFC3339)),
-			Effect: "further steps may follow", Remedy: host.Text("wait until it has ended, or, if it was killed, systemctl restart " + unit),
+			Effect: "further steps may follow", Remedy: host.Plain("wait until it has ended, or, if it was killed, systemctl restart " + unit),
 		})
 	}
 	return checklist.OrPass(findings, "%s of %s succeeded", host.Numbered(judged.Succeeded, "step"), unit)

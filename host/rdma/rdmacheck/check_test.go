@@ -432,7 +432,7 @@ func TestFindings(t *testing.T) {
 			t.Errorf("%s: want %s %q, got %+v", test.check, test.status, test.seen, slices.DeleteFunc(findings, func(f host.Finding) bool { return f.Check != test.check }))
 			continue
 		}
-		if f := findings[i]; (f.Status == host.Fail || f.Status == host.Warn) && (f.Effect == "" || f.Remedy == "") {
+		if f := findings[i]; (f.Status == host.Fail || f.Status == host.Warn) && (f.Effect == "" || len(f.Remedy) == 0) {
 			t.Errorf("%s: without effect or remedy: %+v", test.seen, f)
 		}
 	}
@@ -537,7 +537,7 @@ func TestUsesUnknown(t *testing.T) {
 		for _, f := range findings {
 			if f.Check == "functions" {
 				got = append(got, f.Status)
-				if f.Status == host.NA && f.Seen != unread.Error() && (f.Seen != unknown.Error() || f.Remedy != "its own hint") {
+				if f.Status == host.NA && f.Seen != unread.Error() && (f.Seen != unknown.Error() || f.Remedy.String() != "its own hint") {
 					t.Errorf("%s: %+v", test.name, f)
 				}
 			}
@@ -551,7 +551,7 @@ func TestUsesUnknown(t *testing.T) {
 // TestGIDsUnread: what may not be read has another remedy than what the driver cannot report.
 func TestGIDsUnread(t *testing.T) {
 	t.Parallel()
-	for err, want := range map[error]host.Text{unix.EIO: "dmesg names errors of the adapter's driver", unix.EACCES: host.AsRoot()} {
+	for err, want := range map[error]host.Text{unix.EIO: host.Plain("dmesg names errors of the adapter's driver"), unix.EACCES: host.AsRoot()} {
 		m := healthy(t)
 		port(&m, 1).GIDs, port(&m, 1).GIDsErr = nil, fmt.Errorf("/x: %w: %w", rdma.ErrGIDs, err)
 		findings, _, failure := rdmacheck.Verify(m)
@@ -559,7 +559,7 @@ func TestGIDsUnread(t *testing.T) {
 			t.Fatal(failure)
 		}
 		findings = slices.DeleteFunc(findings, func(f host.Finding) bool { return f.Check != "gids" })
-		if len(findings) != 1 || findings[0].Status != host.NA || findings[0].Remedy != want {
+		if len(findings) != 1 || findings[0].Status != host.NA || findings[0].Remedy.String() != want.String() {
 			t.Errorf("%v: %+v", err, findings)
 		}
 	}

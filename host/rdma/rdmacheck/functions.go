@@ -87,7 +87,7 @@ func (v view) used() (findings []host.Finding) {
 		}
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: v.Record.File, Seen: "has come into use since it was recorded: " + err.Error(),
-			Effect: "if it is in use at the next boot, it remains as it is; else the host loses it", Remedy: "end the use",
+			Effect: "if it is in use at the next boot, it remains as it is; else the host loses it", Remedy: host.Plain("end the use"),
 		})
 	}
 	return findings

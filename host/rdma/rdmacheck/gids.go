@@ -35,13 +35,13 @@ func (v view) gids() []host.Finding {
 			return []host.Finding{{
 				Status: host.Fail, File: file, Seen: portTitle(a, p) + " has no RoCE v2 GID",
 				Effect: "no connection by address; GIDs follow the addresses of the network interface",
-				Remedy: host.Text("ip link set " + interfaceOf(a) + " up, and give it an address: ip addr add ADDRESS/PREFIX dev " + interfaceOf(a)),
+				Remedy: host.Plain("ip link set " + interfaceOf(a) + " up, and give it an address: ip addr add ADDRESS/PREFIX dev " + interfaceOf(a)),
 			}}
 		case !slices.ContainsFunc(p.GIDs, routed):
 			return []host.Finding{{
 				Status: host.Warn, File: file, Seen: portTitle(a, p) + " has only link-local RoCE v2 GIDs",
 				Effect: "connections work within one Ethernet segment only",
-				Remedy: host.Text("give the network interface an address: ip addr add ADDRESS/PREFIX dev " + interfaceOf(a)),
+				Remedy: host.Plain("give the network interface an address: ip addr add ADDRESS/PREFIX dev " + interfaceOf(a)),
 			}}
 		}
 		return nil

@@ -49,6 +49,6 @@ func (v view) gpuDirect() []host.Finding {
 		Status: host.Warn, File: v.NVIDIA.File,
 		Seen:   "no GPUDirect RDMA: neither is nvidia_peermem loaded, nor are NVIDIA's open kernel modules with Linux 5.12 or later, which have dma-buf",
 		Effect: "data between GPUs and adapters passes through the memory of the host (NCCL: GDRDMA is missing in its log)",
-		Remedy: "modprobe nvidia_peermem, with MLNX_OFED or DOCA; or install NVIDIA's open kernel modules",
+		Remedy: host.Plain("modprobe nvidia_peermem, with MLNX_OFED or DOCA; or install NVIDIA's open kernel modules"),
 	}}
 }

@@ -51,7 +51,7 @@ func (v view) identity() []host.Finding {
 		}
 		if unseen > 0 {
 			findings = append(findings, checklist.NA("%s: no file shows the GUIDs or MAC addresses of %s", p.Address, host.Numbered(unseen, "virtual function"))...)
-			findings[len(findings)-1].Remedy = host.Text("ip link show dev INTERFACE, with the network interface of " + p.Address.String())
+			findings[len(findings)-1].Remedy = host.Plain("ip link show dev INTERFACE, with the network interface of " + p.Address.String())
 		}
 		return findings
 	})

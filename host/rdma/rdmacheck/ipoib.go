@@ -52,10 +52,10 @@ func (v view) judgeIPoIB(a rdma.Adapter, p rdma.Port, i rdma.IPoIB) (findings []
 	switch inTable := slices.ContainsFunc(p.PKeys, func(k uint16) bool { return k|fullMember == key|fullMember }); {
 	case len(p.PKeys) > 0 && !inTable:
 		warn("pkey", fmt.Sprintf("has P_Key 0x%04x, which is not in the table of %s", key, portTitle(a, p)),
-			"the interface has no carrier", "add the port's GUID to that partition in the subnet manager's partitions.conf")
+			"the interface has no carrier", host.Plain("add the port's GUID to that partition in the subnet manager's partitions.conf"))
 	case !slices.Contains(p.PKeys, key|fullMember) && slices.Contains(p.PKeys, key&^fullMember):
 		warn("pkey", fmt.Sprintf("is a limited member of P_Key 0x%04x", key|fullMember),
-			"it reaches full members only, not other limited ones", "make the port a full member (GUID=full) in the subnet manager's partitions.conf")
+			"it reaches full members only, not other limited ones", host.Plain("make the port a full member (GUID=full) in the subnet manager's partitions.conf"))
 	}
 	return findings
 }

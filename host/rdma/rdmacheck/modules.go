@@ -22,7 +22,7 @@ func (v view) modules() []host.Finding {
 	missing := func(status host.Status, module, effect string) {
 		findings = append(findings, host.Finding{
 			Status: status, File: modulesFile, Seen: module + " is not loaded", Effect: effect,
-			Remedy: host.Text("modprobe " + module + "; to load it at every boot: echo " + module + " > /etc/modules-load.d/" + module + ".conf"),
+			Remedy: host.Plain("modprobe " + module + "; to load it at every boot: echo " + module + " > /etc/modules-load.d/" + module + ".conf"),
 		})
 	}
 	s := v.Stack.Value

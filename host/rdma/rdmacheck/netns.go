@@ -21,7 +21,7 @@ func (v view) netns() []host.Finding {
 		return []host.Finding{{
 			Status: host.Fail, File: rdma.NetnsFile, Seen: fmt.Sprintf("network namespaces are %s, recorded is %s", *mode, r.Netns),
 			Effect: "adapters are in all network namespaces, or in one only, other than planned",
-			Remedy: "reboot: the mode changes only while no second network namespace exists (rdma system set netns: Device or resource busy)",
+			Remedy: host.Plain("reboot: the mode changes only while no second network namespace exists (rdma system set netns: Device or resource busy)"),
 		}}
 	}
 	f := checklist.Pass("network namespaces are %s", *mode)

@@ -36,7 +36,7 @@ func (v view) nodes() []host.Finding {
 		if a.Name != "" && a.Verbs == nil && v.Stack.Value.VerbsABI != nil { // else a check of modules fails
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: uverbsDir, Seen: title(a) + " has no uverbs device", Effect: noVerbs,
-				Remedy: "the kernel log says why: journalctl -k --grep 'uverbs|infiniband'",
+				Remedy: host.Plain("the kernel log says why: journalctl -k --grep 'uverbs|infiniband'"),
 			})
 		}
 		judge(a.Verbs, noVerbs,

@@ -77,7 +77,7 @@ func idlePorts(all []idlePort) (findings []host.Finding) {
 			Status: host.Warn, File: portFile(first.adapter, first.port, "state"),
 			Seen: fmt.Sprintf("%s %s DOWN (%s): nothing is connected, or %s switched off; another port of the machine is ACTIVE",
 				names[0], verb, strings.Join(slices.Compact(physical), ", "), off),
-			Effect: "nothing is sent or received there, and no record needs it", Remedy: "connect it, or leave it as it is",
+			Effect: "nothing is sent or received there, and no record needs it", Remedy: host.Plain("connect it, or leave it as it is"),
 		})
 	}
 	return findings
@@ -95,7 +95,7 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 		f.Status, f.Seen, f.Effect = host.NA, portTitle(a, p)+": the state is not shown by the kernel", ""
 	case a.ManagesNVSwitches():
 		f.Status, f.Seen = host.Warn, seen+": it belongs to NVIDIA's Fabric Manager, whose subnet manager configures it"
-		f.Effect, f.Remedy = "CUDA programs fail on this host until the NVSwitches are configured", "systemctl status nvidia-fabricmanager"
+		f.Effect, f.Remedy = "CUDA programs fail on this host until the NVSwitches are configured", host.Plain("systemctl status nvidia-fabricmanager")
 	case p.IsInfiniBand():
 		cause, remedy := v.ofInfiniBand(a, p)
 		f.Seen, f.Remedy = seen+cause, remedy
@@ -105,12 +105,12 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 			netdev = p.Netdevs[0]
 		}
 		f.Seen = seen + ": the network interface has no link or is down"
-		f.Remedy = host.Text("ip link set " + netdev + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + netdev)
+		f.Remedy = host.Plain("ip link set " + netdev + " up; if it remains DOWN, check cable, transceiver and switch port: ethtool " + netdev)
 		switch {
 		case p.Up == host.No:
-			f.Seen, f.Remedy = seen+": "+netdev+" is down", host.Text("ip link set "+netdev+" up")
+			f.Seen, f.Remedy = seen+": "+netdev+" is down", host.Plain("ip link set "+netdev+" up")
 		case p.Carrier == host.No:
-			f.Seen, f.Remedy = seen+": "+netdev+" is up and has no carrier", host.Text("check cable, transceiver and switch port: ethtool "+netdev)
+			f.Seen, f.Remedy = seen+": "+netdev+" is up and has no carrier", host.Plain("check cable, transceiver and switch port: ethtool "+netdev)
 		}
 	default:
 		f.Seen, f.Remedy = seen, otherCause(a)
@@ -119,7 +119,7 @@ func (v view) inactive(a rdma.Adapter, p rdma.Port) host.Finding {
 }
 
 func otherCause(a rdma.Adapter) host.Text {
-	return host.Text("ibstat " + a.Name + "; the kernel log may say more: journalctl -k")
+	return host.Plain("ibstat " + a.Name + "; the kernel log may say more: journalctl -k")
 }
 
 // ofInfiniBand returns why an InfiniBand port is not active, and the remedy. With LinkUp, DOWN is the
@@ -128,9 +128,9 @@ func otherCause(a rdma.Adapter) host.Text {
 func (v view) ofInfiniBand(a rdma.Adapter, p rdma.Port) (cause string, remedy host.Text) {
 	identity := v.ofVF(a)
 	prepare := host.NewCommand("rdma prepare").Flag("device", identity.pf).Flag("vfs", "N")
-	start, manager := host.Text("on a managed switch, or on one host: apt-get install opensm, systemctl start opensm"), "sminfo -C "+a.Name
+	start, manager := host.Plain("on a managed switch, or on one host: apt-get install opensm, systemctl start opensm"), "sminfo -C "+a.Name
 	if a.Driver == "hfi1" { // Omni-Path
-		start, manager = "on one host: dnf install opa-fm, systemctl start opafm", "opafabricinfo"
+		start, manager = host.Plain("on one host: dnf install opa-fm, systemctl start opafm"), "opafabricinfo"
 	}
 	switch {
 	case identity.policyDown:
@@ -154,13 +154,14 @@ func (v view) ofInfiniBand(a rdma.Adapter, p rdma.Port) (cause string, remedy ho
 		if p.PhysState == "Polling" {
 			cause = ": no partner: no cable, or the other end is off"
 		}
-		return cause, "check cable and transceiver at both ends, and that the switch port is enabled: iblinkinfo on a host of the fabric"
+		return cause, host.Plain("check cable and transceiver at both ends, and that the switch port is enabled: iblinkinfo on a host of the fabric")
 	case p.State == "INIT" && p.SMLID != nil && *p.SMLID == 0:
-		return " with SM LID 0: no subnet manager has configured it", "start a subnet manager in the fabric: " + start
+		return " with SM LID 0: no subnet manager has configured it", host.Textf("start a subnet manager in the fabric: %s", start)
 	case p.State == "INIT":
-		return ": the subnet manager has not activated it", host.Text("see the log of the subnet manager, whose LID is in sm_lid: " + manager)
+		return ": the subnet manager has not activated it", host.Plain("see the log of the subnet manager, whose LID is in sm_lid: " + manager)
 	case p.State == "ARMED":
-		return ": the subnet manager stopped before it made the port ACTIVE", "restart the subnet manager; its log names the ports that it cannot configure"
+		return ": the subnet manager stopped before it made the port ACTIVE",
+			host.Plain("restart the subnet manager; its log names the ports that it cannot configure")
 	}
 	return "", otherCause(a)
 }

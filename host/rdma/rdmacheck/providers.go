@@ -25,7 +25,7 @@ func (v view) providers() []host.Finding {
 	libraries := v.Verbs.Libraries()
 	if len(libraries) == 0 {
 		findings := checklist.NA("libibverbs is not installed: programs on this host cannot use adapters, and guests and containers bring their own")
-		findings[0].Remedy = install
+		findings[0].Remedy = host.Plain(install)
 		return findings
 	}
 	var findings []host.Finding
@@ -34,7 +34,7 @@ func (v view) providers() []host.Finding {
 	}
 	if seen, file := v.Verbs.Mixed(); seen != "" {
 		fail(file, seen, "a program loads the libraries of one release only; with the others it does not see adapters",
-			"keep one: remove either the distribution's rdma-core or the vendor's (MLNX_OFED, DOCA) completely, then install the other one again")
+			host.Plain("keep one: remove either the distribution's rdma-core or the vendor's (MLNX_OFED, DOCA) completely, then install the other one again"))
 	}
 	var names, refused, texts []string
 	for _, a := range v.Stack.Value.Adapters {
@@ -47,7 +47,7 @@ func (v view) providers() []host.Finding {
 		}
 		if why, message := v.Verbs.Refuses(a); why != "" && !slices.Contains(refused, why) {
 			refused = append(refused, why)
-			fail("", why, "programs do not see the adapter: "+message, install+"; kernel and rdma-core must be of one distribution release")
+			fail("", why, "programs do not see the adapter: "+message, host.Plain(install+"; kernel and rdma-core must be of one distribution release"))
 		}
 	}
 	for _, f := range libraries {

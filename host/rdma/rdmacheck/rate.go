@@ -51,7 +51,7 @@ func (v view) rate() []host.Finding {
 			Seen: fmt.Sprintf("%s is slower than a port of an identical adapter: %s; %s has %s", portTitle(r.adapter, r.port), r.port.Rate,
 				portTitle(best.adapter, best.port), best.port.Rate),
 			Effect: "collective operations run at the rate of the slowest port",
-			Remedy: host.Text("check cable and transceiver: mlxlink -d " + r.adapter.Title() + " -m, or ethtool -m " + interfaceOf(r.adapter) +
+			Remedy: host.Plain("check cable and transceiver: mlxlink -d " + r.adapter.Title() + " -m, or ethtool -m " + interfaceOf(r.adapter) +
 				"; and the speed of the switch port"),
 		})
 	}

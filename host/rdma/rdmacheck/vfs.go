@@ -31,7 +31,7 @@ func (v view) vfs() []host.Finding {
 			fail(file, fmt.Sprintf("%s has %s, recorded are %d", p.Address, host.Numbered(*n, "virtual function"), len(p.VFs)),
 				"guests and containers that are to have them cannot start")
 			if *n > 0 {
-				findings[0].Remedy += host.Text("; lines of other programs that set VFs: " + rdma.FindOwners)
+				findings[0].Remedy = host.Textf("%s; lines of other programs that set VFs: %s", findings[0].Remedy, rdma.FindOwners)
 			}
 			return findings
 		}

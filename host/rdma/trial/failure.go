@@ -49,16 +49,16 @@ var failures = []failure{
 	// librdmacm says "No such file or directory" of a node that is denied, too.
 	{words: `failed to create RDMA CM event channel|rdma_create_event_channel failed`, cause: noChannel,
 		remedy: host.Textf("modprobe rdma_ucm; ls -l /dev/infiniband/rdma_cm; in a container, allow the device: %s", host.NewCommand("rdma check"))},
-	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: unlimited, follows: true},
-	{words: `reg_mr failed|Couldn't (register|allocate) MR`, cause: memlock, remedy: unlimited},
+	{words: `RLIMIT_MEMLOCK is`, cause: memlock, remedy: host.Plain(unlimited), follows: true},
+	{words: `reg_mr failed|Couldn't (register|allocate) MR`, cause: memlock, remedy: host.Plain(unlimited)},
 	{words: `rdma_create_qp|ibv_create_cq failed|ibv_alloc_pd failed|ibv_create_qp|Unable to create QP|Failed to create QP|Couldn't create ` +
 		`.*(CQ|QP|completion channel)`,
-		cause: "the adapter has refused a queue pair or memory: too little locked memory, or no resource of the adapter is left", remedy: unlimited},
+		cause: "the adapter has refused a queue pair or memory: too little locked memory, or no resource of the adapter is left", remedy: host.Plain(unlimited)},
 	{words: `rdma_bind_addr: Cannot assign requested address`, cause: "the address does not belong to this network namespace",
-		remedy: "ip address; run the test in the network namespace that has the address"},
+		remedy: host.Plain("ip address; run the test in the network namespace that has the address")},
 	{words: `rdma_bind_addr|Failed to bind RDMA CM address|rdma_listen failed`,
 		cause:  "the address or the port cannot be used: another program listens there, or the address is not in this network namespace",
-		remedy: "use another port on both machines: --port NUMBER; ip address"},
+		remedy: host.Plain("use another port on both machines: --port NUMBER; ip address")},
 	{words: `rdma_resolve_addr|ADDR_ERROR|CM event (bl blka )?1\b|Failed to get RDMA CM address`,
 		cause:  "there is no route to the peer from this port, or no machine answers for the peer's address",
 		remedy: host.Textf("ip route get PEER; ping PEER; the peer's address: %s, there", host.NewCommand("rdma scan").Flag("gids"))},
@@ -67,19 +67,19 @@ var failures = []failure{
 		remedy: host.Textf("sminfo; %s", host.NewCommand("rdma check"))},
 	{words: `UNREACHABLE|CONNECT_ERROR|CM event (bl blka )?[67]\b`,
 		cause:  "the peer's connection manager does not answer",
-		remedy: "is the peer's port up? " + RoCEFirewall},
+		remedy: host.Plain("is the peer's port up? " + RoCEFirewall)},
 	{words: `REJECTED|CM event (bl blka )?8\b`,
 		cause:  "no program listens on the peer at this port, or it rejects the connection",
 		remedy: host.Textf("on the peer: %s, with the same --port, --size and --perf as here", host.NewCommand("rdma test").Flag("listen"))},
 	{words: `data mismatch`,
 		cause:  "the data that came back differ from the data that were sent",
-		remedy: "dmesg; test the cable, the switch and the memory"},
-	{words: `status 12\b`, cause: "the peer does not acknowledge packets (transport retries exceeded)", remedy: RoCEFirewall +
-		"; compare the MTU of both ports: ibv_devinfo"},
+		remedy: host.Plain("dmesg; test the cable, the switch and the memory")},
+	{words: `status 12\b`, cause: "the peer does not acknowledge packets (transport retries exceeded)",
+		remedy: host.Plain(RoCEFirewall + "; compare the MTU of both ports: ibv_devinfo")},
 	{words: `status 5\b|Unable to (read|write) (to|from) socket/rdma_cm|Couldn't read remote address|` +
 		`Unable to perform rdma_(client|server) function|Failed to (exchange data|sync) between|CM event (bl blka )?10\b`,
 		cause:  "the other side has ended the connection, or failed",
-		remedy: "see the messages of the other side; give both sides the same --iterations", follows: true},
+		remedy: host.Plain("see the messages of the other side; give both sides the same --iterations"), follows: true},
 }
 
 // diagnose returns the causes that the messages of programs name, in the order of the messages. A
@@ -116,8 +116,8 @@ func inContainer(c *engine.Container, causes []Cause) []Cause {
 	for i := range causes {
 		if causes[i].Cause == noChannel {
 			causes[i].Cause = "/dev/infiniband/rdma_cm is in the container and cannot be opened: SELinux, the device cgroup or the node's permissions deny it"
-			causes[i].Remedy = "ausearch -m avc -ts recent; ls -lZ /dev/infiniband/rdma_cm; " +
-				"for SELinux: --security-opt=label=disable, or setsebool -P container_use_devices on"
+			causes[i].Remedy = host.Plain("ausearch -m avc -ts recent; ls -lZ /dev/infiniband/rdma_cm; " +
+				"for SELinux: --security-opt=label=disable, or setsebool -P container_use_devices on")
 		}
 	}
 	return causes

@@ -47,7 +47,7 @@ func programs() []program {
 // Perftest returns the programs of measurements on a machine of a family of distributions.
 func Perftest(f host.Family) Programs {
 	p := Programs{MissingInImage: ErrImagePerf, Missing: host.WithHint(errors.New("perftest is not installed"),
-		host.Text(f.Install(host.Packages{host.DebianFamily: "perftest", host.RHELFamily: "perftest", host.SUSEFamily: "perftest"})))}
+		host.Plain(f.Install(host.Packages{host.DebianFamily: "perftest", host.RHELFamily: "perftest", host.SUSEFamily: "perftest"})))}
 	for _, program := range programs() {
 		p.Names = append(p.Names, program.name)
 	}
@@ -132,7 +132,7 @@ func (t Test) perfOptions(ctx context.Context, container *engine.Container) ([]s
 func (t Test) judgePerf(r *Result, s step, ran []Side, listens bool) *Cause {
 	report, err := t.report(*s.perf, ran[0], listens)
 	if err != nil {
-		return &Cause{Cause: fmt.Sprintf("%s: %v", s.name, err), Remedy: host.Text("see what it prints: " + strings.Join(s.listen, " "))}
+		return &Cause{Cause: fmt.Sprintf("%s: %v", s.name, err), Remedy: host.Plain("see what it prints: " + strings.Join(s.listen, " "))}
 	}
 	if report != nil {
 		r.Iterations += report.Iterations

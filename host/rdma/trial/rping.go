@@ -50,7 +50,7 @@ func (t Test) judgeRping(r *Result, _ step, ran []Side, _ bool) *Cause {
 		return nil
 	}
 	return &Cause{Cause: fmt.Sprintf("the connection ended after %d of %d iterations", n, t.Count),
-		Remedy: "see the messages of the other side; give both sides the same --iterations"}
+		Remedy: host.Plain("see the messages of the other side; give both sides the same --iterations")}
 }
 
 // raced reports whether rping ended with an error only because it had closed the channel of events

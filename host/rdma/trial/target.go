@@ -66,7 +66,7 @@ func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 	address, err := pci.ParseGiven(device)
 	for _, a := range s.Adapters {
 		if slices.Contains(a.Parts, device) {
-			return nil, host.WithHint(fmt.Errorf("%s is a device of a part of %s, and has no verbs", device, a.Title()), host.Text("--device "+a.Name))
+			return nil, host.WithHint(fmt.Errorf("%s is a device of a part of %s, and has no verbs", device, a.Title()), host.Plain("--device "+a.Name))
 		}
 	}
 	found := slices.DeleteFunc(slices.Clone(s.Adapters), func(a rdma.Adapter) bool {

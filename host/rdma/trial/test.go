@@ -232,10 +232,10 @@ func (t Test) causes(s step, ran []Side, listens, first bool, lacks Cause) []Cau
 	switch {
 	case limit && listens && first:
 		return []Cause{{Cause: fmt.Sprintf("no peer completed a test within %s", t.Timeout),
-			Remedy: host.Text("start the test on the other machine while this one listens: " + t.PeerCommand())}}
+			Remedy: host.Plain("start the test on the other machine while this one listens: " + t.PeerCommand())}}
 	case limit && listens:
 		return []Cause{{Cause: fmt.Sprintf("the peer did not start %s within %s", s.name, t.Timeout),
-			Remedy: "see what it prints; give both machines the same --iterations, and both or neither --container"}}
+			Remedy: host.Plain("see what it prints; give both machines the same --iterations, and both or neither --container")}}
 	}
 	var messages []string
 	for _, side := range ran {
@@ -246,7 +246,7 @@ func (t Test) causes(s step, ran []Side, listens, first bool, lacks Cause) []Cau
 	case len(causes) > 0:
 		return causes
 	case limit:
-		return []Cause{{Cause: fmt.Sprintf("the test did not end within %s", t.Timeout), Remedy: RoCEFirewall}}
+		return []Cause{{Cause: fmt.Sprintf("the test did not end within %s", t.Timeout), Remedy: host.Plain(RoCEFirewall)}}
 	case ran[0].Err != nil:
 		return []Cause{unexplained(ran[0].Err)}
 	}
