@@ -73,8 +73,8 @@ LONG_TESTS += TestContainerPing
 # Two machines with RDMA, perftest between them, and ten ways in which one fails; a machine that passes stays
 # in TestRDMA.
 LONG_TESTS += TestRDMAPeers TestRDMA/causes
-# The release is made again elsewhere, byte for byte. TestDist has all else of a release.
-LONG_TESTS += TestDist/made_twice
+# A release is made again elsewhere, byte for byte. TestDist has all else of it, TestRelease what it refuses.
+LONG_TESTS += TestDist/made_twice TestRelease/made
 # Of the harness: a machine that gets little time, dies or panics.
 LONG_TESTS += TestStarved TestDies TestPanics
 # Ansible runs a role on eleven servers, on two controllers, and ends at each step of it.
@@ -123,7 +123,7 @@ GOLANGCI_LINT = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NFPM = github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0
 NVIDIA_CTK = github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.0
 
-.PHONY: build demo transcripts test test-full unit integration integration-here integration-trixie suite suites hosts systems cloud machines collection chain lint schema fuzz bench install dist clean
+.PHONY: build demo transcripts test test-full unit integration integration-here integration-trixie suite suites hosts systems cloud machines collection chain lint schema fuzz bench install dist release clean
 
 # The binary, its manual and its shell completion. Those two come from the binary, so a build for
 # another kind of machine (GOARCH=arm64) has none.
@@ -335,6 +335,10 @@ dist: build build/tools/nfpm
 		-nfpm build/tools/nfpm -config .ci/dist/nfpm.yaml -collection ansible -out $(DIST) build/stage/amd64/gpustack build/stage/arm64/gpustack
 	rm -rf build/stage
 	$(if $(SIGN),gpg --armor --local-user '$(SIGN)' --detach-sign $(DIST)/SHA256SUMS)
+
+# The files of release VERSION, from its tag, and what to publish.
+release:
+	@GO='$(GO)' SIGN='$(SIGN)' .ci/release '$(VERSION)'
 
 clean:
 	rm -rf build $(PROBES)*
