@@ -349,9 +349,10 @@ func inJSON(field, comment string) string {
 	return regexp.MustCompile(`(^|[ (])(--[a-z-]+(?:=\w+)?)`).ReplaceAllString(comment, "$1`$2`")
 }
 
-// element returns the type of the elements of lists, maps and pointers.
+// element returns the type of the elements of lists, maps and pointers. A host.Text is none: JSON has
+// a string.
 func element(of reflect.Type) reflect.Type {
-	for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, of.Kind()) {
+	for slices.Contains([]reflect.Kind{reflect.Pointer, reflect.Slice, reflect.Map}, of.Kind()) && of != reflect.TypeFor[host.Text]() {
 		of = of.Elem()
 	}
 	return of

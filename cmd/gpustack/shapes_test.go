@@ -58,7 +58,7 @@ func readOnly() []string {
 		"rdma prepare --device ADDRESS --vfs 2 --dry-run -o json", "rdma prepare --device ADDRESS --whole --dry-run",
 		"container check --all", "container check -o json", "container prepare --dry-run", "container prepare --none --dry-run -o json",
 		"container prepare --device ADDRESS --dry-run -o json", "container prepare --hca ADDRESS --dry-run",
-		"nova check", "nova configure --dry-run -o json", "history -o json",
+		"nova check", "nova configure --dry-run -o json", "history -o json", "status", "status -o json",
 	}
 }
 
