@@ -201,6 +201,11 @@ func TakesValue(flag cli.Flag) bool {
 	return ok && documented.TakesValue()
 }
 
+func isRepeatable(flag cli.Flag) bool {
+	list, ok := flag.(cli.DocGenerationSliceFlag)
+	return ok && list.IsSliceFlag()
+}
+
 // last returns the last value of a flag, also if the command has no such flag: a program that asks
 // for a document gets one that says so.
 func (l *Line) last(names ...string) (last string) {
@@ -224,9 +229,11 @@ func (l *Line) check() {
 		l.flags = nil // an unknown or incomplete command has no flags to check
 		return
 	}
+	given := map[string]bool{}
 	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
 		name, _, hasValue := cutFlag(words[0])
-		switch flag := FindFlag(l.known(), name); {
+		flag := FindFlag(l.known(), name)
+		switch {
 		case flag == nil:
 			l.faults.unknown = true
 			spelling, _, _ := strings.Cut(words[0], "=") // its value may be a secret
@@ -236,7 +243,12 @@ func (l *Line) check() {
 			spelling, usage := DescribeFlag(flag)
 			l.faults.Add(UsageError(words[0]+": missing value", spelling+": "+usage))
 			return true
+		case TakesValue(flag) && !isRepeatable(flag) && given[flag.Names()[0]]: // urfave/cli drops all but the last
+			spelling, usage := DescribeFlag(flag)
+			l.faults.Add(UsageError("--"+flag.Names()[0]+" is given twice, and takes one value", spelling+": "+usage))
+			return true
 		}
+		given[flag.Names()[0]] = true
 		return false
 	})
 }

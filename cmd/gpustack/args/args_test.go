@@ -25,10 +25,12 @@ func TestParse(t *testing.T) {
 		{"unknown flag", "host scan --rooot /mnt", "host scan", "unknown flag --rooot"},
 		{"unknown flag before the command", "--json host scan", "host scan", "unknown flag --json"},
 		{"no value", "host scan --root", "host scan", "--root: missing value"},
+		{"one value twice", "host scan --root a --root=b", "host scan --root a", "--root is given twice, and takes one value"},
+		{"a list twice", "host scan --device a --device b", "host scan --device a --device b", ""},
 		{"credentials", "host amqp://user:secret@host", "host", `unknown command "host amqp://***@host"`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			flags := []cli.Flag{RootFlag(), OutputFlag("table", "json")}
+			flags := []cli.Flag{RootFlag(), OutputFlag("table", "json"), Paths(&cli.StringSliceFlag{Name: "device"}, PathRules{})}
 			line := Parse(&cli.App{Name: "gpustack", Commands: []*cli.Command{{Name: "host", Subcommands: []*cli.Command{
 				{Name: "scan", Flags: flags}, {Name: "unpack", Flags: flags},
 			}}}}, append([]string{"gpustack"}, strings.Fields(test.line)...))
