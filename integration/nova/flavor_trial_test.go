@@ -28,7 +28,13 @@ type tried struct {
 // is made again with more time.
 func try(t *testing.T, flavor string, args ...string) (d tried) {
 	t.Helper()
-	for _, timeout := range []string{"3s", "15s", "60s"} {
+	return tryFor(t, flavor, []string{"3s", "15s", "60s"}, args...)
+}
+
+// tryFor is try with these times, the shortest first.
+func tryFor(t *testing.T, flavor string, timeouts []string, args ...string) (d tried) {
+	t.Helper()
+	for _, timeout := range timeouts {
 		argv := append([]string{"flavor", "test", flavor, "--image", Image, "--wait", timeout, "--yes", "-o", "json"}, args...)
 		stdout, stderr, status := command(t, lab.Env(), argv...)
 		d = tried{}
@@ -108,12 +114,12 @@ func testFreedByPlacement(t *testing.T, flavor string) {
 	t.Helper()
 	// The guest never answers, so that each try takes all of its time. In ten seconds a server is
 	// active, unless the machine is busy.
-	s := try(t, flavor, "--wait", "10s").Servers[0]
+	s := tryFor(t, flavor, []string{"10s"}).Servers[0]
 	for _, timeout := range []string{"40s", "160s"} {
 		if s.Host != nil {
 			break
 		}
-		s = try(t, flavor, "--wait", timeout).Servers[0]
+		s = tryFor(t, flavor, []string{timeout}).Servers[0]
 	}
 	if !s.Deleted || s.Freed == nil || !*s.Freed || s.FreedBy == nil || *s.FreedBy != "Placement" {
 		t.Errorf("by Placement: %+v", s)
