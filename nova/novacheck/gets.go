@@ -21,7 +21,7 @@ func (c *checker) offered() {
 		isKnown := slices.ContainsFunc(at, func(a aliasAt) bool { return nova.HasIDs(a.object) }) // else inventories do not tell which devices it selects
 		has, isServed := false, false
 		var others []typed
-		var lacking []string
+		var lacking, kept []string
 		for _, h := range c.known() {
 			functions, isSure := c.offeredOn(h)
 			share := c.request(at).Judge(pools.Every(h.Devices), pools.Of(functions), c.computes && (isSure || !canGet), c.release)
@@ -33,6 +33,8 @@ func (c *checker) offered() {
 				others = append(others, typed{h, share.Types})
 			case share.Why == pools.NotOffered && c.hasForGuests(at, h):
 				lacking = append(lacking, h.Call())
+			case share.Why == pools.NotOffered && c.computes && len(c.specs) == 0:
+				kept = append(kept, h.Call())
 			case share.Why == pools.OtherTags:
 				c.add(checkAlias, host.Fail, first.file, first.line,
 					fmt.Sprintf("alias %s and the device_spec that offers its devices on %s differ in tags", name, h.Call()),
@@ -49,6 +51,11 @@ func (c *checker) offered() {
 			c.add(checkAlias, host.Fail, first.file, first.line,
 				fmt.Sprintf("no device_spec offers a device of alias %s, and %s %s such a device", name, host.Shortened(lacking, 3), verb),
 				"gives no guest a device of this host by the alias (NoValidHost)", c.define(nova.Compute, at, first.side))
+		case kept != nil: // all compute nodes have the same aliases, also those that offer nothing
+			c.add(checkAlias, host.Warn, first.file, first.line,
+				fmt.Sprintf("no device_spec offers a device of alias %s, and those of %s remain with it", name, host.Shortened(kept, 3)),
+				"gives no guest a device of this host by the alias", host.Textf("to give them to guests, run %s there, then %s",
+					host.NewCommand("host prepare"), host.NewCommand("nova configure").Flag("role", string(nova.Compute))))
 		case !canGet:
 			c.add(checkAlias, host.Warn, first.file, first.line, fmt.Sprintf("no device_spec of a compute node that was given matches alias %s", name),
 				"finds no host if no other compute node offers such a device (NoValidHost)", c.define(nova.Compute, at, first.side))
@@ -102,9 +109,11 @@ func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed
 	}
 }
 
-// hasForGuests reports whether a host has a device for guests that an alias selects.
+// hasForGuests reports whether a host has a device for guests that an alias selects. Where nothing is
+// offered, one that a driver of the host has, and no record, is not for guests.
 func (c *checker) hasForGuests(at []aliasAt, h nova.Host) bool {
 	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool {
-		return h.IsForGuests(&d) && slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
+		isReady := len(c.specs) > 0 || h.Given != nil || d.Driver == nil || pci.LeavesAlone(*d.Driver)
+		return isReady && h.IsForGuests(&d) && slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
 	})
 }
