@@ -137,10 +137,12 @@ type planner struct {
 // Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrSpecConflict, ErrSpecOrder,
 // ErrKept.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
+	err := refuseNamed(root, place.File, o.Role)
 	if !place.Given {
-		if err := errors.Join(refuseGenerated(root, o, w), refuseNamed(root, o.Role)); err != nil {
-			return Plan{}, err
-		}
+		err = errors.Join(refuseGenerated(root, o, w), err)
+	}
+	if err != nil {
+		return Plan{}, err
 	}
 	p := &planner{root: root, options: o, want: w, where: place, changed: map[string]bool{}}
 	if err := p.read(); err != nil {

@@ -217,7 +217,7 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 	}
 	installations, err := Installations(root, role)
 	if err == nil {
-		err = refuseNamed(root, role)
+		err = refuseNamed(root, DefaultConf, role)
 	}
 	if err != nil {
 		return nil, nil, err

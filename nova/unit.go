@@ -60,15 +60,18 @@ func packagedUnits(root host.Root, role Role) (found []string, err error) {
 }
 
 // ErrNamed says that a unit starts a service with configuration files that nothing else names.
-var ErrNamed = host.WithHint(errors.New("names files that are not read"), "name the files that the unit names with --conf, in their order")
+var ErrNamed = host.WithHint(errors.New("names files that are not read"), host.Textf("where the unit names one file, give it with --conf; of several, %s judges all of them, "+
+	"in the order of the unit, and %s prints the lines to write into them",
+	host.NewCommand("nova check").Flag("conf", "ROLE=FILE,FILE"), host.NewCommand("nova configure").Flag("render", "ini")))
 
 // namesConf matches the options of a command line that name configuration (oslo_config/cfg.py).
 var namesConf = host.LazyRegexp(`--config-(file|dir)[= ]\s*(\S+)`)
 
 // refuseNamed returns an error for each unit of the role's programs whose command line names files
-// or folders that [Files] does not find: the service reads these, and may read no others.
-func refuseNamed(root host.Root, role Role) error {
-	names, err := Files(root, DefaultConf, role)
+// or folders that [Files] of a main file does not find: the service reads these, and may read no
+// others.
+func refuseNamed(root host.Root, main string, role Role) error {
+	names, err := Files(root, main, role)
 	errs := []error{err}
 	units, err := packagedUnits(root, role)
 	errs = append(errs, err)
