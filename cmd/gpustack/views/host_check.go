@@ -31,6 +31,10 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	switch {
 	case r.Verdict == checklist.Ready && r.offered():
 		r.Line = host.Plain("nova.conf offers its devices to guests")
+	case r.Verdict == checklist.Ready && r.finds("nova", host.NA): // nova configure refuses what nova check cannot read
+		r.Next = host.NewNext(host.NewCommand("nova check"))
+		i := slices.IndexFunc(r.Findings, func(f host.Finding) bool { return f.Check == "nova" && f.Status == host.NA })
+		r.Line = host.Textf("whether nova.conf offers its devices is unknown: %s", r.Findings[i].Seen)
 	case r.Verdict == checklist.Ready:
 		r.Next = host.NewNext(c.Configure)
 		r.Line = host.Textf("'%s' offers the devices to Nova", r.Next.Command)
