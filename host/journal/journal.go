@@ -82,8 +82,11 @@ func (s Store) List() ([]Entry, error) {
 		}
 		if err == nil {
 			var e Entry
-			if e, err = parseEntry(path.Join(dir, name), data, id); err == nil {
-				entries = append(entries, e)
+			e, err = parseEntry(path.Join(dir, name), data, id)
+			entries = append(entries, e)
+			if err != nil && host.HintOf(err) == nil {
+				return nil, host.WithHint(s.failed(path.Join(dir, name), err),
+					"restore the file from a backup, or move it out of the folder: then the other entries can be undone, and what this one recorded cannot")
 			}
 		}
 		if err != nil {
