@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -36,6 +37,22 @@ func listOf[A, T any](ctx context.Context, c *Cloud, what string, pager paginati
 	})
 }
 
+// objectsOf returns an extract for [listOf] that reads the objects below a key of a list as A, where the
+// type of gophercloud lacks fields, or requires some that an answer may lack.
+func objectsOf[A any](key string) func(pagination.Page) ([]A, error) {
+	return func(page pagination.Page) (list []A, err error) {
+		of, ok := page.(interface{ ExtractInto(any) error })
+		if !ok {
+			return nil, fmt.Errorf("not a list of %s: %T", key, page)
+		}
+		body := map[string]json.RawMessage{}
+		if err = of.ExtractInto(&body); err == nil {
+			err = json.Unmarshal(body[key], &list)
+		}
+		return list, err
+	}
+}
+
 // except returns err, or nil if it is of a kind that means that nothing is left to do.
 func except(kind, err error) error {
 	if errors.Is(err, kind) {
@@ -44,11 +61,13 @@ func except(kind, err error) error {
 	return err
 }
 
+// beside is how many requests [AskAll] makes at the same time, and its failures until the end.
+const beside = 8
+
 // AskAll calls ask for each index below n, several at the same time. It stops after several
 // failures: a Placement that does not answer would otherwise be waited for once for each of
 // thousands. The error has the first failure, with the number of things whose answer is missing.
 func AskAll(ctx context.Context, n int, things string, ask func(i int) error) error {
-	const beside = 8 // requests at the same time, and failures until the end
 	failures := make(chan error, n)
 	var wait sync.WaitGroup
 	free := make(chan struct{}, beside)

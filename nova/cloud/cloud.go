@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,7 @@ type Cloud struct {
 //
 // Errors: errNoCredentials, errNoCloud, and those of any request ([Error]).
 func Connect(ctx context.Context, o Options) (*Cloud, error) {
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
 	c, err := findCredentials(o)
 	if err != nil {
 		return nil, err
@@ -55,6 +54,7 @@ func Connect(ctx context.Context, o Options) (*Cloud, error) {
 func (c credentials) connect(ctx context.Context, o Options) (*Cloud, error) {
 	var err error
 	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.MaxIdleConnsPerHost = beside // by default two, and the others would connect for each request
 	if base.TLSClientConfig, err = c.tls.config(); err != nil {
 		return nil, fmt.Errorf("cloud %s: %w", c.name, err)
 	}

@@ -54,15 +54,13 @@ func readCloud(name string) (cloud keys, known []region, err error) {
 	}
 	entry, ok := clouds[name]
 	if !ok {
-		names := slices.Sorted(maps.Keys(clouds))
-		if len(names) == 0 {
-			names = []string{"none"}
-		}
-		return nil, nil, fmt.Errorf("cloud %s: %w: %s contains %s", name, errNoCloud, cmp.Or(found.name, secure.name), strings.Join(names, ", "))
+		names := strings.Join(slices.Sorted(maps.Keys(clouds)), ", ")
+		return nil, nil, fmt.Errorf("cloud %s: %w: %s contains %s", name, errNoCloud, cmp.Or(found.name, secure.name), cmp.Or(names, "none"))
 	}
 	from := found.name
-	if later, there := secure.cloud(name); there {
-		if _, ok := later.(keys); !ok {
+	later, _ := secure.keys["clouds"].(keys)
+	if value, there := later[name]; there {
+		if _, ok := value.(keys); !ok {
 			from = secure.name
 		}
 	}
@@ -71,13 +69,6 @@ func readCloud(name string) (cloud keys, known []region, err error) {
 		return nil, nil, err
 	}
 	return withProfile(name, own)
-}
-
-// cloud returns what a file has of a cloud.
-func (f cloudsFile) cloud(name string) (value any, there bool) {
-	clouds, _ := f.keys["clouds"].(keys)
-	value, there = clouds[name]
-	return value, there
 }
 
 // withProfile returns the keys of a cloud and of its profile.
@@ -141,8 +132,8 @@ func (k keys) overlay(others keys) error {
 		return err
 	}
 	all := maps.Clone(auth)
-	all.update(more)
-	k.update(others)
+	maps.Copy(all, more)
+	maps.Copy(k, others)
 	k["auth"] = all
 	return nil
 }
@@ -204,11 +195,7 @@ func folders() []string {
 		list = append(list, filepath.Join(config, "openstack"))
 	}
 	list = append(list, filepath.Join(home, "openstack"))
-	site := os.Getenv("XDG_CONFIG_DIRS")
-	if site == "" {
-		site = "/etc/xdg"
-	}
-	return append(list, filepath.Join(site, "openstack"), "/etc/openstack")
+	return append(list, filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_DIRS"), "/etc/xdg"), "openstack"), "/etc/openstack")
 }
 
 // readCloudsFile reads the named file, or without a name the first one in the folders.

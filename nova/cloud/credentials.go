@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -92,10 +93,7 @@ func findCredentials(o Options) (credentials, error) {
 }
 
 func findSource(o Options) (source, error) {
-	name := o.Cloud
-	if name == "" {
-		name = os.Getenv("OS_CLOUD")
-	}
+	name := cmp.Or(o.Cloud, os.Getenv("OS_CLOUD"))
 	same := func(key string) string { return key }
 	switch {
 	case o.Service != nil:
@@ -124,24 +122,17 @@ func findSource(o Options) (source, error) {
 
 // region returns the region that is asked for, "" for none.
 func (s source) region(o Options) string {
-	switch {
-	case o.Service != nil:
+	if o.Service != nil {
 		return "" // the region of the user does not apply to the service
-	case o.Region != "":
-		return o.Region
 	}
-	return os.Getenv("OS_REGION_NAME")
+	return cmp.Or(o.Region, os.Getenv("OS_REGION_NAME"))
 }
 
 // with returns the keys with those of a region and with the options.
 func (s source) with(r region, o Options) (keys, error) {
 	cloud := maps.Clone(s.keys)
-	values := keys{}
-	for key, value := range r.values {
-		if value != nil {
-			values[key] = value
-		}
-	}
+	values := maps.Clone(r.values)
+	maps.DeleteFunc(values, func(_ string, value any) bool { return value == nil })
 	if err := cloud.overlay(values); err != nil {
 		return nil, err
 	}
@@ -192,10 +183,7 @@ func newCredentials(given authentication, authType string, cloud, auth keys) (c 
 	if err != nil {
 		return c, err
 	}
-	if domain == "" {
-		domain = defaultDomain
-	}
-	if c.auth, err = given.options(authType, domain); err != nil {
+	if c.auth, err = given.options(authType, cmp.Or(domain, defaultDomain)); err != nil {
 		return c, err
 	}
 	if c.auth.IdentityEndpoint, err = expanded(c.auth.IdentityEndpoint, cloud); err != nil {
@@ -293,9 +281,7 @@ func newEndpoints(cloud keys) (endpoints, error) {
 			prefix = service + "_"
 			e.override = text(prefix + "endpoint_override")
 		}
-		if region := text(prefix + "region_name"); region != "" {
-			e.region = region
-		}
+		e.region = cmp.Or(text(prefix+"region_name"), e.region)
 		name := text(prefix + "interface")
 		if name == "" && service == "" {
 			name = "public"
@@ -387,11 +373,7 @@ func (t tlsFiles) config() (*tls.Config, error) {
 	if t.cert == "" {
 		return config, nil // openstacksdk ignores a key without a certificate
 	}
-	key := t.key
-	if key == "" {
-		key = t.cert // one file may contain both
-	}
-	pair, err := tls.LoadX509KeyPair(t.cert, key)
+	pair, err := tls.LoadX509KeyPair(t.cert, cmp.Or(t.key, t.cert)) // one file may contain both
 	if err != nil {
 		return nil, fmt.Errorf("cert: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
 
@@ -79,24 +78,10 @@ func (c *Compute) FlavorsWithSpecs(ctx context.Context) ([]Flavor, error) {
 	if err != nil || c.Microversion >= SpecsInBodies {
 		return all, err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	const atOnce = 8 // requests at the same time
-	var wait sync.WaitGroup
-	turn := make(chan struct{}, atOnce)
-	for i := range all {
-		turn <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-turn }()
-			specs, err := c.ExtraSpecs(ctx, all[i])
-			if err != nil {
-				stop(err) // the first error is returned
-			}
-			all[i].ExtraSpecs = specs
-		})
-	}
-	wait.Wait()
-	return all, context.Cause(ctx)
+	return all, AskAll(ctx, len(all), "flavors", func(i int) (err error) {
+		all[i].ExtraSpecs, err = c.ExtraSpecs(ctx, all[i])
+		return err
+	})
 }
 
 // FindFlavor finds a flavor by its name or its id; names come first.

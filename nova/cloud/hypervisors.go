@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/hypervisors"
-	"github.com/gophercloud/gophercloud/v2/pagination"
 )
 
 // Node is a compute node of a host.
@@ -23,29 +22,19 @@ const providerIDs Microversion = 53
 
 // Nodes returns all compute nodes, sorted by host and name. It requires an administrator.
 func (c *Compute) Nodes(ctx context.Context) ([]Node, error) {
-	var all []Node
-	err := c.cloud.ask(ctx, "hypervisors", func(ctx context.Context) error {
-		return hypervisors.List(c.client, nil).EachPage(ctx, func(_ context.Context, page pagination.Page) (bool, error) {
-			// gophercloud's type also requires the facts of each machine.
-			var list struct {
-				Hypervisors []struct {
-					ID      any    `json:"id"` // a number before microversion 2.53
-					Name    string `json:"hypervisor_hostname"`
-					Service struct {
-						Host string `json:"host"`
-					} `json:"service"`
-				} `json:"hypervisors"`
-			}
-			err := page.(hypervisors.HypervisorPage).ExtractInto(&list)
-			for _, h := range list.Hypervisors {
-				n := Node{Host: h.Service.Host, Name: h.Name}
-				if id, ok := h.ID.(string); ok && c.Microversion >= providerIDs {
-					n.ID = id
-				}
-				all = append(all, n)
-			}
-			return true, err
-		})
+	type answer struct { // gophercloud's type also requires the facts of each machine
+		ID      any    `json:"id"` // a number before microversion 2.53
+		Name    string `json:"hypervisor_hostname"`
+		Service struct {
+			Host string `json:"host"`
+		} `json:"service"`
+	}
+	all, err := listOf(ctx, c.cloud, "hypervisors", hypervisors.List(c.client, nil), objectsOf[answer]("hypervisors"), func(h *answer) Node {
+		n := Node{Host: h.Service.Host, Name: h.Name}
+		if id, ok := h.ID.(string); ok && c.Microversion >= providerIDs {
+			n.ID = id
+		}
+		return n
 	})
 	slices.SortFunc(all, func(a, b Node) int { return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Name, b.Name)) })
 	return all, err

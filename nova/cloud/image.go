@@ -193,29 +193,12 @@ func (c *Cloud) Image(ctx context.Context, nameOrID string) (Image, error) {
 		if len(found) > 0 {
 			break
 		}
-		err := c.ask(ctx, what, func(ctx context.Context) error {
-			page, err := images.List(client, images.ListOpts{Name: nameOrID, Hidden: hidden}).AllPages(ctx)
-			if err != nil {
-				return err
-			}
-			var answer struct {
-				Images []imageAnswer `json:"images"`
-			}
-			list, ok := page.(images.ImagePage)
-			if !ok {
-				return fmt.Errorf("not a list of images: %T", page)
-			}
-			err = list.ExtractInto(&answer)
-			for k := range answer.Images {
-				if answer.Images[k].Name == nameOrID { // Glance reads "in:" before a name as an operator
-					found = append(found, answer.Images[k].image())
-				}
-			}
-			return err
-		})
-		if err != nil {
+		pager := images.List(client, images.ListOpts{Name: nameOrID, Hidden: hidden})
+		if found, err = listOf(ctx, c, what, pager, objectsOf[imageAnswer]("images"), (*imageAnswer).image); err != nil {
 			return Image{}, err
 		}
+		// Glance reads "in:" before a name as an operator.
+		found = slices.DeleteFunc(found, func(i Image) bool { return i.Name != nameOrID })
 	}
 	switch len(found) {
 	case 0:

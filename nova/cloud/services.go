@@ -36,34 +36,23 @@ const serviceUUIDs Microversion = 53
 // requires an administrator. A service of a cell that does not answer is down, and has no zone
 // (microversion 2.69).
 func (c *Compute) ComputeServices(ctx context.Context) ([]ComputeService, error) {
-	var all []ComputeService
-	err := c.cloud.ask(ctx, "compute services", func(ctx context.Context) error {
-		pages, err := services.List(c.client, services.ListOpts{Binary: "nova-compute"}).AllPages(ctx)
-		if err != nil {
-			return err
+	type answer struct { // for a cell that is down it lacks fields that gophercloud's type requires
+		ID             json.RawMessage `json:"id"` // a number before microversion 2.53
+		Host           string          `json:"host"`
+		Zone           string          `json:"zone"`
+		State          string          `json:"state"`
+		Status         string          `json:"status"`
+		ForcedDown     bool            `json:"forced_down"`
+		DisabledReason string          `json:"disabled_reason"`
+		UpdatedAt      string          `json:"updated_at"`
+	}
+	pager := services.List(c.client, services.ListOpts{Binary: "nova-compute"})
+	all, err := listOf(ctx, c.cloud, "compute services", pager, objectsOf[answer]("services"), func(s *answer) ComputeService {
+		updated, _ := utc(s.UpdatedAt) // of a cell that is down there is none
+		return ComputeService{
+			ID: strings.Trim(string(s.ID), `"`), Host: s.Host, Zone: s.Zone, Up: s.State == "up", Enabled: s.Status == "enabled",
+			Unknown: s.Status != "enabled" && s.Status != "disabled", ForcedDown: s.ForcedDown, Reason: s.DisabledReason, Updated: updated,
 		}
-		// The answers for a cell that is down lack fields that gophercloud's type requires.
-		var list []struct {
-			ID             json.RawMessage `json:"id"` // a number before microversion 2.53
-			Host           string          `json:"host"`
-			Zone           string          `json:"zone"`
-			State          string          `json:"state"`
-			Status         string          `json:"status"`
-			ForcedDown     bool            `json:"forced_down"`
-			DisabledReason string          `json:"disabled_reason"`
-			UpdatedAt      string          `json:"updated_at"`
-		}
-		if err := pages.(services.ServicePage).ExtractIntoSlicePtr(&list, "services"); err != nil {
-			return err
-		}
-		for _, s := range list {
-			updated, _ := utc(s.UpdatedAt) // of a cell that is down there is none
-			all = append(all, ComputeService{
-				ID: strings.Trim(string(s.ID), `"`), Host: s.Host, Zone: s.Zone, Up: s.State == "up", Enabled: s.Status == "enabled",
-				Unknown: s.Status != "enabled" && s.Status != "disabled", ForcedDown: s.ForcedDown, Reason: s.DisabledReason, Updated: updated,
-			})
-		}
-		return nil
 	})
 	slices.SortFunc(all, func(a, b ComputeService) int { return strings.Compare(a.Host, b.Host) })
 	return all, err

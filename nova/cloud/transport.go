@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -54,10 +55,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // requestID returns the id of the request in the log of the service.
 func requestID(h http.Header) string {
-	if id := h.Get("X-Openstack-Request-Id"); id != "" {
-		return id
-	}
-	return h.Get("X-Compute-Request-Id")
+	return cmp.Or(h.Get("X-Openstack-Request-Id"), h.Get("X-Compute-Request-Id"))
 }
 
 type onceKey struct{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,18 +125,11 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) (any, error) {
 			if !ok {
 				return nil, fmt.Errorf("line %d: << is neither a mapping nor a list of mappings", key.Line)
 			}
-			merged.update(mapping)
+			maps.Copy(merged, mapping)
 		}
 	}
-	merged.update(own)
+	maps.Copy(merged, own)
 	return merged, nil
-}
-
-// update sets the keys of others.
-func (k keys) update(others keys) {
-	for key, value := range others {
-		k[key] = value
-	}
 }
 
 // yamlNumber matches what PyYAML reads as a number (yaml/resolver.py).

@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,11 +255,7 @@ func taskOf(s cloud.Server) string {
 }
 
 func moveOf(m cloud.Migration) string {
-	kind := m.Type
-	if kind == "" {
-		kind = "migration"
-	}
-	return fmt.Sprintf("%s %d (%s)", kind, m.ID, m.Status)
+	return fmt.Sprintf("%s %d (%s)", cmp.Or(m.Type, "migration"), m.ID, m.Status)
 }
 
 // running reports whether a server may be running. Servers that are suspended by Nova are saved to

@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,19 +23,11 @@ type Pace struct {
 }
 
 func (p Pace) withDefaults() Pace {
-	or := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
+	return Pace{
+		First: cmp.Or(p.First, 2*time.Second), Most: cmp.Or(p.Most, 5*time.Second), Look: cmp.Or(p.Look, 10*time.Second),
+		Delete: cmp.Or(p.Delete, deleteTime), Free: cmp.Or(p.Free, 150*time.Second), Lost: cmp.Or(p.Lost, 10*time.Second),
+		Report: cmp.Or(p.Report, reportTime),
 	}
-	or(&p.First, 2*time.Second)
-	or(&p.Most, 5*time.Second)
-	or(&p.Look, 10*time.Second)
-	or(&p.Delete, deleteTime)
-	or(&p.Free, 150*time.Second)
-	or(&p.Lost, 10*time.Second)
-	or(&p.Report, reportTime)
-	return p
 }
 
 // after returns the pause after a time of waiting. It grows slowly, so that what took minutes is
