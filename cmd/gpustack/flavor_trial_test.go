@@ -157,6 +157,10 @@ func TestFlavorTest(t *testing.T) {
 		"one-time-use":               {cloud: func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, status: 1, want: []string{"error: by Placement (trait HW_PCI_ONE_TIME_USE): the devices can be used once", "--one-time-use-ok"}},
 		"one-time-use accepted":      {cloud: func(c *cloudtest.Cloud) { c.PCI.OneTimeUse = true }, args: trialArgs("--one-time-use-ok"), want: []string{"warning: the devices can be used once: they stay reserved", "verdict: pass"}, posts: 1},
 
+		"devices to clean": {cloud: func(c *cloudtest.Cloud) { c.PCI.ToClean = 3 },
+			want: []string{"and 2 are needed", "warning: 3 one-time-use devices to clean: gpu1_0000:85:00.0, gpu1_0000:86:00.0, gpu1_0000:87:00.0; " +
+				"run 'gpustack nova devices --state to-clean'"}, posts: 1},
+
 		// Nova rejects the server.
 		"create 400": {cloud: func(c *cloudtest.Cloud) { c.Fault = status(400, "badRequest", "Invalid image.") }, status: 1, want: []string{"error: creating server gpustack-test-", ": Invalid image (HTTP 400, req-"}, posts: 1},
 		"create 403": {cloud: func(c *cloudtest.Cloud) { c.Fault = status(403, "forbidden", "Quota exceeded for instances.") }, status: 1, want: []string{": permission denied: Quota exceeded for instances (HTTP 403, req-"}, posts: 1},

@@ -3,8 +3,11 @@ package cloud
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
+
+	"gpustack/host"
 )
 
 // managedPCI is the trait of the resource providers that nova-compute creates for PCI devices
@@ -38,28 +41,28 @@ func (p *Placement) OneTimeUse(ctx context.Context) ([]Provider, error) {
 	return p.with(ctx, oneTimeUse)
 }
 
-// ToClean returns the names of the providers of one-time-use devices that are reserved after their guest,
-// sorted.
-func (p *Placement) ToClean(ctx context.Context) (names []string, err error) {
+// ToClean returns, as text, which one-time-use devices of a resource class, "" for any, are reserved after
+// their guest; "" for none.
+func (p *Placement) ToClean(ctx context.Context, class string) (string, error) {
 	all, err := p.OneTimeUse(ctx)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	waits := make([]bool, len(all))
+	names := make([]string, len(all))
 	err = AskAll(ctx, len(all), "resource providers", func(k int) error {
 		has, err := p.Inventories(ctx, all[k].UUID)
-		for _, i := range has {
-			waits[k] = waits[k] || i.Used == 0 && i.Reserved > 0
+		for of, i := range has {
+			if (class == "" || class == of) && i.Used == 0 && i.Reserved > 0 {
+				names[k] = all[k].Name
+			}
 		}
 		return err
 	})
-	for k, r := range all {
-		if waits[k] {
-			names = append(names, r.Name)
-		}
-	}
 	slices.Sort(names)
-	return names, err
+	if names = slices.DeleteFunc(names, func(name string) bool { return name == "" }); len(names) == 0 {
+		return "", err
+	}
+	return host.Numbered(len(names), "one-time-use device") + " to clean: " + strings.Join(names[:min(3, len(names))], ", "), err
 }
 
 // with returns the providers that have a trait. There are none if Placement does not know the trait,

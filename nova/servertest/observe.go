@@ -18,9 +18,11 @@ type Observed struct {
 	Newest  cloud.Microversion
 	Quotas  []cloud.Quota
 	// Free are the free devices by resource class, nil for a class that Placement does not know.
-	// Unread is why Placement was not read.
-	Free   map[string]*cloud.Free
-	Unread error
+	// ToClean are one-time-use devices of classes of which too few are free. Unread is why
+	// Placement was not read.
+	Free    map[string]*cloud.Free
+	ToClean []string
+	Unread  error
 	// Placement shows after the test whether its devices are free; nil if it was not read.
 	Placement *cloud.Placement
 }
@@ -54,7 +56,7 @@ func Observe(ctx context.Context, c *cloud.Cloud, compute *cloud.Compute, o Opti
 	if err := errors.Join(errs...); err != nil {
 		return is, err
 	}
-	is.readFree(ctx, c)
+	is.readFree(ctx, c, o.Count)
 	return is, nil
 }
 
@@ -63,14 +65,21 @@ func (o Options) namesNetwork() bool {
 	return !slices.Contains([]string{"", cloud.NetworkNone, cloud.NetworkAuto}, o.Network)
 }
 
-// readFree reads the free devices of all wanted classes.
-func (is *Observed) readFree(ctx context.Context, c *cloud.Cloud) {
+// readFree reads the free devices of all wanted classes, and why there are too few for a number of
+// servers.
+func (is *Observed) readFree(ctx context.Context, c *cloud.Cloud, servers int) {
 	placement, err := c.Placement()
-	for class := range is.Wanted.Classes {
+	for class, each := range is.Wanted.Classes {
 		if err != nil {
 			break
 		}
 		is.Free[class], err = placement.FreeDevices(ctx, class)
+		if free := is.Free[class]; free != nil && free.Devices < each*servers {
+			var waiting string
+			if waiting, err = placement.ToClean(ctx, class); waiting != "" {
+				is.ToClean = append(is.ToClean, waiting)
+			}
+		}
 	}
 	if is.Unread = err; err == nil {
 		is.Placement = placement

@@ -200,9 +200,11 @@ func (p *Plan) checkFree(is Observed) error {
 		}
 		if needed := p.Wanted.Classes[class] * p.Count; free.Devices < needed {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("Placement shows %d free devices of %s, and %d are needed: "+
-				"other hosts may have some that they do not report; '%s' lists those that wait after a guest",
-				free.Devices, class, needed, host.NewCommand("nova devices").Flag("state", "to-clean")))
+				"other hosts may have some that they do not report", free.Devices, class, needed))
 		}
+	}
+	for _, waiting := range is.ToClean {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s; run '%s'", waiting, host.NewCommand("nova devices").Flag("state", "to-clean")))
 	}
 	switch {
 	case once != "" && !p.OneTimeUse:

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"gpustack/host"
@@ -175,17 +174,16 @@ func (o CheckOptions) readFlavors(ctx context.Context) (flavors []novacheck.Flav
 	if err != nil {
 		return nil, nil, err
 	}
-	var names []string
+	toClean := ""
 	placement, err := c.Placement()
 	if err == nil {
-		names, err = placement.ToClean(ctx)
+		toClean, err = placement.ToClean(ctx, "")
 	}
 	if err != nil && !errors.Is(err, cloud.ErrNoEndpoint) {
 		return nil, nil, err
 	}
-	if len(names) > 0 {
-		waiting = []host.Finding{{Check: "flavors", Status: host.Warn, Effect: "Nova gives them to no guest",
-			Seen:   host.Numbered(len(names), "one-time-use device") + " to clean: " + strings.Join(names[:min(3, len(names))], ", "),
+	if toClean != "" {
+		waiting = []host.Finding{{Check: "flavors", Status: host.Warn, Seen: toClean, Effect: "Nova gives them to no guest",
 			Remedy: host.Textf("run %s", host.NewCommand("nova devices").Flag("state", string(DeviceToClean)))}}
 	}
 	all, err := compute.FlavorsWithSpecs(ctx)

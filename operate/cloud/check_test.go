@@ -9,6 +9,8 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/hosttest"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
+	"gpustack/nova/cloud/cloudtest"
 )
 
 // TestOutdated: a service whose file changed after its start is to be restarted. Of changes that nova
@@ -68,5 +70,23 @@ func TestOutdated(t *testing.T) {
 		findings[0].Remedy.String() != "run systemctl restart nova-compute" ||
 		!strings.HasPrefix(findings[0].Seen, "nova-compute was started at 2026-03-01T08:02:00Z") {
 		t.Errorf("%+v, %v", findings, err)
+	}
+}
+
+// TestWaiting: devices that wait to be cleaned are a warning of the check of flavors.
+func TestWaiting(t *testing.T) {
+	c := cloudtest.Start(t, 96)
+	c.PCI = &cloudtest.Devices{Class: class, Total: 4, ToClean: 1}
+	connect(t, c)
+	for _, want := range []string{"1 one-time-use device to clean: gpu1_0000:87:00.0", ""} {
+		_, waiting, err := CheckOptions{Flavors: &cloud.Options{}}.readFlavors(t.Context())
+		seen := ""
+		for _, f := range waiting {
+			seen = f.Seen
+		}
+		if err != nil || seen != want {
+			t.Errorf("%q, %v, want %q", seen, err, want)
+		}
+		c.PCI.ToClean = 0
 	}
 }

@@ -42,6 +42,7 @@ type Devices struct {
 	Class      string
 	Total      int
 	OneTimeUse bool
+	ToClean    int      // how many of them, the last ones, were used once and wait to be cleaned
 	holders    []string // consumers by provider; "" is free
 }
 
@@ -299,8 +300,14 @@ func (c *Cloud) placement() *Placement {
 	}
 	for k, holder := range c.devices() {
 		d := device(providerID(k), fmt.Sprintf("gpu1_0000:%02x:00.0", 0x84+k), root, c.PCI.Class, holder)
-		if c.PCI.OneTimeUse {
+		waits := k >= c.PCI.Total-c.PCI.ToClean
+		if c.PCI.OneTimeUse || waits {
 			d.Traits = append(d.Traits, "HW_PCI_ONE_TIME_USE")
+		}
+		if waits {
+			reserved := Whole(1)
+			reserved.Reserved = 1
+			d.Inventories[c.PCI.Class] = reserved
 		}
 		p.Providers = append(p.Providers, d)
 	}
