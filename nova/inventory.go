@@ -100,6 +100,20 @@ func ReadInventories(from document.Source, need Scope) (hosts []Host, err error)
 	return hosts, err
 }
 
+// Present returns the addresses of all devices of hosts whose inventories list every function, by the names
+// of the hosts in Nova.
+func Present(hosts []Host) map[string][]string {
+	present := map[string][]string{}
+	for _, h := range hosts {
+		for i := range h.Devices {
+			if h.Scope == ScopeAll {
+				present[h.InNova()] = append(present[h.InNova()], h.Devices[i].Address.String())
+			}
+		}
+	}
+	return present
+}
+
 // Prepared returns the functions of the machine that are prepared for guests, as an inventory.
 //
 // Errors: ErrNothingPrepared, ErrGone for every such function.

@@ -33,32 +33,19 @@ const downTime = 60 * time.Second
 // batch is how many rows are judged at a time.
 const batch = 2000
 
-// Rows judges the rows of all cells, each in one consistent read-only snapshot, and calls emit for
-// each finding, cell by cell: for legitimate rows only with Options.All, or if the options select
-// some rows.
+// RowsAndPools judges the rows of all cells, each in one consistent read-only snapshot, and calls emit
+// for each finding, cell by cell: for legitimate rows only with Options.All, or if the options select
+// some rows. It compares the pools of the compute nodes with the rows in the same snapshots, and
+// returns the numbers of rows of each cell.
 //
 // Errors: novadb.ErrNoCell if no cell has the name of the options.
-func Rows(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cleanup.Summary, error) {
-	cells, err := eachCell(ctx, d, o, emit, nil)
-	return cleanup.Total(cells), err
-}
-
-// RowsAndPools judges rows as Rows does, and compares the pools of the compute nodes with them in
-// the same snapshots. It returns the numbers of rows of each cell.
-func RowsAndPools(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) ([]cleanup.CellSummary, cleanup.PoolReport, error) {
-	pools := newPools(o)
+func RowsAndPools(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding)) (cells []cleanup.CellSummary,
+	pools cleanup.PoolReport, err error) {
+	pools = newPools(o)
 	compared := &pools
 	if !pools.Judged {
 		compared = nil
 	}
-	cells, err := eachCell(ctx, d, o, emit, compared)
-	pools.Sort()
-	return cells, pools, err
-}
-
-// eachCell judges the rows of all cells, and their pools unless pools is nil.
-func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cleanup.Finding),
-	pools *cleanup.PoolReport) (cells []cleanup.CellSummary, err error) {
 	for _, c := range d.Cells {
 		if !o.selects(c) {
 			continue
@@ -68,17 +55,18 @@ func eachCell(ctx context.Context, d *novadb.Databases, o Options, emit func(cle
 			return r.find(ctx, func(f cleanup.Finding) {
 				s.Count(f)
 				emit(f)
-			}, func(rows int) { s.Legitimate += rows }, pools)
+			}, func(rows int) { s.Legitimate += rows }, compared)
 		})
 		cells = append(cells, s)
 		if err != nil {
-			return cells, err
+			return cells, pools, err
 		}
 	}
 	if len(cells) == 0 {
-		return nil, fmt.Errorf("cell %s: %w", o.Cell, novadb.ErrNoCell)
+		err = fmt.Errorf("cell %s: %w", o.Cell, novadb.ErrNoCell)
 	}
-	return cells, nil
+	pools.Sort()
+	return cells, pools, err
 }
 
 // inCell calls act with a reader of a consistent read-only snapshot of a cell.

@@ -135,20 +135,11 @@ func (t *tally) ofOwners(ctx context.Context, s source, row func(values) error) 
 		return t.stream(ctx, s, row)
 	}
 	for some := range slices.Chunk(slices.Collect(maps.Keys(t.owners)), batch) {
-		if err := t.lookup(ctx, s, uuids(some), row); err != nil {
+		if err := t.lookup(ctx, s, anys(some), row); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// uuids returns uuids as arguments of a statement.
-func uuids(ids []uuid) []any {
-	all := make([]any, len(ids))
-	for i, id := range ids {
-		all[i] = id.String()
-	}
-	return all
 }
 
 // readOpen doubts the owners of migrations that are not over, and of evacuations (those that are
@@ -245,7 +236,7 @@ func (t *tally) count(ctx context.Context) error {
 		}
 	}
 	for some := range slices.Chunk(others, batch) {
-		err := t.lookup(ctx, source{table: "pci_devices", owner: "instance_uuid"}, uuids(some), func(v values) error {
+		err := t.lookup(ctx, source{table: "pci_devices", owner: "instance_uuid"}, anys(some), func(v values) error {
 			id, err := number(v[0])
 			t.ids = append(t.ids, id)
 			return err

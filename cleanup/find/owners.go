@@ -1,6 +1,7 @@
 package find
 
 import (
+	"database/sql/driver"
 	"encoding/hex"
 	"math"
 
@@ -38,6 +39,9 @@ func decodeUUID(text []byte) (id uuid, ok bool) {
 	_, err := hex.Decode(id[:], digits)
 	return id, err == nil
 }
+
+// Value returns the uuid as an argument of a statement.
+func (id uuid) Value() (driver.Value, error) { return id.String(), nil }
 
 func (id uuid) String() string {
 	text := make([]byte, 0, 36)

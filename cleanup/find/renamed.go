@@ -20,11 +20,7 @@ func (r *reader) readRenamed(ctx context.Context, e *records, devices []cleanup.
 		if !there || !n.Deleted || n.Odd != "" || d.Instance == nil {
 			continue
 		}
-		i, known := e.instances[cleanup.KeyOf(*d.Instance)]
-		if !known || i.Deleted {
-			continue
-		}
-		if !i.On(n.Host, n.Name) {
+		if i, known := e.instances[cleanup.KeyOf(*d.Instance)]; !known || i.Deleted || !i.On(n.Host, n.Name) {
 			continue
 		}
 		for _, other := range r.liveNodes(n.Host) {

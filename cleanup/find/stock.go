@@ -3,7 +3,7 @@ package find
 import (
 	"context"
 	"database/sql"
-	"slices"
+	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
@@ -33,7 +33,8 @@ type NodeColumns struct {
 // StockRow is a live row of pci_devices.
 type StockRow struct {
 	cleanup.Device
-	NUMA *int
+	NUMA          *int
+	Name, Project string // of its instance; "" if the cell has none
 	// Finding is the judgement of the row, if it is stale, suspicious or unknown; nil for others.
 	Finding *cleanup.Finding
 }
@@ -75,11 +76,12 @@ func Stocks(ctx context.Context, d *novadb.Databases, o Options) (all []Stock, p
 
 // stocks reads the compute nodes of a cell, of one host or of all.
 func (r *reader) stocks(ctx context.Context) (all []Stock, err error) {
-	where, args := "", []any{}
-	if host := r.options.Host; host != "" {
-		where, args = " AND (host = ? OR hypervisor_hostname = ?)", append(args, host, host)
+	where, args, err := r.wanted(ctx)
+	if err != nil {
+		return nil, err
 	}
 	index := map[int64]int{}
+	var hosts []string
 	err = r.query(ctx, "compute_nodes", func(rows *sql.Rows) error {
 		var id int64
 		s := Stock{Cell: r.cell.Name}
@@ -87,18 +89,14 @@ func (r *reader) stocks(ctx context.Context) (all []Stock, err error) {
 		err := rows.Scan(&id, &s.Host, &s.Node, &s.UUID, &n.PCIStats, &n.Topology, &n.Supported,
 			&n.CPURatio, &n.RAMRatio, &n.Hypervisor, &n.HypervisorVersion, &n.CPUInfo)
 		index[id] = len(all)
-		all = append(all, s)
+		all, hosts = append(all, s), append(hosts, s.Host)
 		return err
 	}, "SELECT id, COALESCE(host, ''), COALESCE(hypervisor_hostname, ''), COALESCE(uuid, ''), pci_stats, numa_topology, supported_instances, "+
 		"COALESCE(cpu_allocation_ratio, 0), COALESCE(ram_allocation_ratio, 0), COALESCE(hypervisor_type, ''), "+
 		"COALESCE(hypervisor_version, 0), COALESCE(cpu_info, '') "+
-		"FROM compute_nodes WHERE deleted = 0"+where, args...)
+		"FROM compute_nodes WHERE deleted = 0"+strings.ReplaceAll(where, "compute_node_id", "id"), args...)
 	if err = novadb.IgnoreNoName(err); err != nil {
 		return nil, err
-	}
-	var hosts []string
-	for _, s := range all {
-		hosts = append(hosts, s.Host)
 	}
 	clear(r.services)
 	if err := r.readServices(ctx, hosts); err != nil {
@@ -107,46 +105,17 @@ func (r *reader) stocks(ctx context.Context) (all []Stock, err error) {
 	for i := range all {
 		all[i].Off = r.services[all[i].Host].Off(r.now, r.options.Down)
 	}
-	nodes := ""
-	if where != "" {
-		nodes = " AND compute_node_id IN (SELECT id FROM compute_nodes WHERE deleted = 0" + where + ")"
-	}
 	err = r.query(ctx, "pci_devices", func(rows *sql.Rows) error {
 		var numa *int
-		d, err := scanDevice(rows, &numa)
+		var name, project string
+		d, err := scanDevice(rows, &numa, &name, &project)
 		if at, live := index[d.Node]; live {
-			all[at].Rows = append(all[at].Rows, StockRow{Device: d, NUMA: numa})
+			all[at].Rows = append(all[at].Rows, StockRow{Device: d, NUMA: numa, Name: name, Project: project})
 		}
 		return err
-	}, "SELECT "+deviceColumns+", numa_node FROM pci_devices WHERE deleted = 0"+nodes, args...)
+	}, "SELECT d.*, COALESCE(i.display_name, ''), COALESCE(i.project_id, '') FROM (SELECT "+deviceColumns+
+		", numa_node FROM pci_devices WHERE deleted = 0"+where+") d LEFT JOIN instances i ON i.uuid = d.instance_uuid", args...)
 	return all, novadb.IgnoreNoName(err)
-}
-
-// Owner is an instance that has devices.
-type Owner struct {
-	Name, Project string
-	Busy          bool // Nova is building it, or changes it
-}
-
-// Owners returns the instances of all cells with these uuids.
-func Owners(ctx context.Context, d *novadb.Databases, uuids []string) (map[string]Owner, error) {
-	owners := map[string]Owner{}
-	for _, c := range d.All() {
-		for some := range slices.Chunk(uuids, batch) {
-			err := novadb.Query(ctx, c.DB, "instances", func(rows *sql.Rows) error {
-				var uuid string
-				var o Owner
-				err := rows.Scan(&uuid, &o.Name, &o.Project, &o.Busy)
-				owners[cleanup.KeyOf(uuid)] = o
-				return err
-			}, "SELECT uuid, COALESCE(display_name, ''), COALESCE(project_id, ''), task_state IS NOT NULL OR COALESCE(vm_state, 'building') = 'building' "+
-				"FROM instances WHERE uuid IN ("+novadb.Places(len(some))+")", anys(some)...)
-			if err != nil {
-				return nil, err
-			}
-		}
-	}
-	return owners, nil
 }
 
 // Zones returns the availability zones of hosts that aggregates name, nil if the API database is not

@@ -132,7 +132,7 @@ func TestBooks(t *testing.T) {
 			}
 			var found []cleanup.Finding
 			options := find.Options{Proof: proof}
-			if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+			if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 				t.Fatal(err)
 			}
 			units := cleanup.NewPlan(found)
@@ -230,7 +230,7 @@ func TestBooksOfEvacuation(t *testing.T) {
 			}
 			var found []cleanup.Finding
 			options := find.Options{Proof: proof}
-			if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+			if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 				t.Fatal(err)
 			}
 			units := cleanup.NewPlan(found)
@@ -308,7 +308,7 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 			options := find.Options{Proof: proof}
 			plan := func() []cleanup.Unit {
 				var found []cleanup.Finding
-				if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+				if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 					t.Fatal(err)
 				}
 				return cleanup.NewPlan(found)
@@ -388,7 +388,7 @@ func TestBooksElsewhere(t *testing.T) {
 			}
 			var found []cleanup.Finding
 			options := find.Options{Proof: proof}
-			if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+			if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 				t.Fatal(err)
 			}
 			units := cleanup.NewPlan(found)

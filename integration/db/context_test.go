@@ -135,7 +135,7 @@ func newContext(t *testing.T) (cell *Cell, proxy *Proxy, repairer *repair.Repair
 	}
 	t.Cleanup(func() { databases.Close() })
 	var found []cleanup.Finding
-	if _, err := find.Rows(t.Context(), databases, find.Options{}, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+	if _, _, err := find.RowsAndPools(t.Context(), databases, find.Options{}, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 		t.Fatal(err)
 	}
 	repairer = &repair.Repairer{Databases: databases, Record: func([]cleanup.Unit) error { return nil }}

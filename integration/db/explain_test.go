@@ -77,7 +77,7 @@ func TestEvacuatedBesideError(t *testing.T) {
 	}
 	options := find.Options{Proof: proof}
 	var all []cleanup.Finding
-	if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { all = append(all, f) }); err != nil {
+	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { all = append(all, f) }); err != nil {
 		t.Fatal(err)
 	}
 	units := cleanup.NewPlan(all)

@@ -262,7 +262,7 @@ func (o *operator) run(ctx context.Context) (err error) {
 	}
 	e := &entry{}
 	r := o.repairer(e)
-	if _, err := find.Rows(ctx, o.databases, o.options, func(f cleanup.Finding) { o.findings = append(o.findings, f) }); err != nil {
+	if _, _, err := find.RowsAndPools(ctx, o.databases, o.options, func(f cleanup.Finding) { o.findings = append(o.findings, f) }); err != nil {
 		return err
 	}
 	units, placement, err := r.Plan(ctx, o.findings, 100)

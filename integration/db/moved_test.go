@@ -75,7 +75,7 @@ func newArrival(t *testing.T, m move) *arrival {
 		t.Fatal(err)
 	}
 	options := find.Options{Proof: proof, All: true}
-	if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { d.found = append(d.found, f) }); err != nil {
+	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { d.found = append(d.found, f) }); err != nil {
 		t.Fatal(err)
 	}
 	d.repairer = &repair.Repairer{Databases: databases, Options: options, Placement: d.placement, Record: func([]cleanup.Unit) error { return nil }}
@@ -226,7 +226,7 @@ func TestConfirmationDied(t *testing.T) {
 					t.Errorf("Placement (-want +got):\n%s", diff)
 				}
 				var next []string
-				if _, err := find.Rows(t.Context(), d.repairer.Databases, d.repairer.Options, func(f cleanup.Finding) {
+				if _, _, err := find.RowsAndPools(t.Context(), d.repairer.Databases, d.repairer.Options, func(f cleanup.Finding) {
 					next = append(next, strings.TrimSpace(fmt.Sprint(f.Host, " ", f.Case, " ", f.Verdict, " ", f.Repair, f.Needs)))
 				}); err != nil || !cmp.Equal(next, []string{"gpu1 E stale offline", "gpu2  legitimate"}) {
 					t.Errorf("next: %q, %v", next, err)

@@ -61,7 +61,7 @@ func (d *dead) planned(t *testing.T) (*repair.Repairer, []cleanup.Unit) {
 	t.Cleanup(func() { databases.Close() })
 	options := d.repairer.Options
 	var found []cleanup.Finding
-	if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 		t.Fatal(err)
 	}
 	units := cleanup.NewPlan(found)
@@ -249,7 +249,7 @@ func TestDeclaredOff(t *testing.T) {
 		}
 		options := find.Options{Proof: proof}
 		var found []cleanup.Finding
-		if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+		if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 			t.Fatal(err)
 		}
 		units := cleanup.NewPlan(found)

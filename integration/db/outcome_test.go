@@ -174,7 +174,7 @@ func newDead(t *testing.T) *dead {
 	}
 	options := find.Options{Proof: proof}
 	var found []cleanup.Finding
-	if _, err := find.Rows(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
+	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
 		t.Fatal(err)
 	}
 	d.units = cleanup.NewPlan(found)

@@ -45,20 +45,10 @@ const (
 )
 
 // DeviceStates returns all states.
-func DeviceStates() (all []string) {
-	for _, s := range []DeviceState{DeviceFree, DeviceAssigned, DeviceToClean, DeviceDisabled, DeviceOfHost, DeviceContainer, DeviceStale,
-		DeviceSuspicious, DeviceUnknown} {
-		all = append(all, string(s))
-	}
-	return all
+func DeviceStates() []string {
+	return []string{string(DeviceFree), string(DeviceAssigned), string(DeviceToClean), string(DeviceDisabled), string(DeviceOfHost),
+		string(DeviceContainer), string(DeviceStale), string(DeviceSuspicious), string(DeviceUnknown)}
 }
-
-// Sources of devices.
-const (
-	fromDatabase  = "database"
-	fromPlacement = "placement"
-	fromInventory = "inventory"
-)
 
 // Device is a device of a compute node.
 type Device struct {
@@ -147,9 +137,7 @@ func ListDevices(ctx context.Context, root host.Root, o DevicesOptions) (DeviceL
 		defer databases.Close() //nolint:errcheck // only read
 	}
 	l.fail(lost)
-	if options.Host = o.Host; len(o.Sources.Reports.Paths) > 0 {
-		l.proof = options.Proof
-	}
+	options.Host, l.proof = o.Host, options.Proof
 	if databases == nil || o.Sources.Cloud.HasCredentials() {
 		if err := l.readCloud(ctx, &o, databases != nil); err != nil {
 			return DeviceList{}, err
@@ -157,19 +145,13 @@ func ListDevices(ctx context.Context, root host.Root, o DevicesOptions) (DeviceL
 	}
 	if databases != nil {
 		l.fail(databases.Unread())
-		if err = l.readRows(ctx, databases, options); err == nil {
-			err = l.readOwners(ctx, databases)
-		}
-		if err != nil {
+		if err := l.readRows(ctx, databases, options); err != nil {
 			return DeviceList{}, err
 		}
 	}
 	l.join(aliases.Aliases)
-	isKnown := o.Host == ""
-	for _, p := range l.places {
-		isKnown = isKnown || p.is(o.Host)
-	}
-	if !isKnown {
+	isHost := func(p *place) bool { return p.is(o.Host) }
+	if o.Host != "" && !slices.ContainsFunc(slices.Collect(maps.Values(l.places)), isHost) {
 		l.fail(fmt.Errorf("--host %s: no source has such a host", o.Host))
 	}
 	return l.selected(o), l.unread
@@ -208,7 +190,7 @@ type lister struct {
 	providers      []provided
 	moves          map[string]string // instances by the uuid of an open migration
 	owners         map[string]owner
-	proof          cleanup.Proof        // nil: no host has reported
+	proof          cleanup.Proof
 	lost           bool                 // Placement could not be read
 	groups         map[string][]*Device // by the name that a provider of them has in Placement
 	all            []*Device
@@ -217,7 +199,7 @@ type lister struct {
 }
 
 func newLister() *lister {
-	return &lister{now: time.Now().UTC(), places: map[string]*place{}, moves: map[string]string{}, owners: map[string]owner{},
+	return &lister{now: time.Now().UTC(), proof: cleanup.NoProof(), places: map[string]*place{}, moves: map[string]string{}, owners: map[string]owner{},
 		groups: map[string][]*Device{}}
 }
 
@@ -264,9 +246,14 @@ func (l *lister) join(aliases []nova.Named) {
 	for _, h := range l.hosts {
 		l.joinInventory(h)
 	}
-	l.joinReports()
 	for _, d := range l.all {
-		switch at := l.places[d.Node]; {
+		at, use := l.places[d.Node], l.proof.Holder(d.Host, d.Address, time.Time{})
+		// Rows are judged by guest reports already.
+		if use.Named && d.row == nil && (d.State == DeviceFree || d.State == DeviceToClean) {
+			l.contradict(at, d.Address, fmt.Sprintf("guest %s uses the device by the report of its host, "+
+				"and Placement has no allocation", use.Guest), at.judge(), d)
+		}
+		switch {
 		case d.State != DeviceFree:
 		case at.silent:
 			d.State, d.Reason = DeviceUnknown, "its cell does not answer"
@@ -278,9 +265,7 @@ func (l *lister) join(aliases []nova.Named) {
 		if d.Instance != nil {
 			if o, known := l.owners[cleanup.KeyOf(d.Instance.UUID)]; known {
 				*d.Instance = o.DeviceInstance
-				if d.Since == nil {
-					d.Since = o.created
-				}
+				d.Since = cmp.Or(d.Since, o.created)
 			}
 		}
 		l.name(d, aliases)
@@ -298,7 +283,7 @@ func (l *lister) joinProvider(p *provided) {
 		d.Provider = p.UUID
 		switch {
 		case p.inventories != nil:
-			d.Sources = append(d.Sources, fromPlacement)
+			d.Sources = append(d.Sources, "placement")
 		case d.State == DeviceFree:
 			d.State, d.Reason = DeviceUnknown, "Placement has not shown what the provider has"
 		}
@@ -331,9 +316,12 @@ func (l *lister) joinProvider(p *provided) {
 
 // provide adds the devices of a provider that no database shows.
 func (l *lister) provide(p *provided, at *place, address, class string, held map[string]int, idle int) (group []*Device) {
-	d := Device{Address: address, Provider: p.UUID, Class: class, Sources: []string{fromPlacement}}
+	d := Device{Address: address, Provider: p.UUID, Class: class, Sources: []string{"placement"}, State: DeviceFree}
 	if vendor, product, ok := devspec.IDsOf(class); ok {
 		d.Vendor, d.ID = vendor.String(), product.String()
+	}
+	for range idle {
+		group = append(group, l.add(p.Name, at, d))
 	}
 	for consumer, n := range held {
 		d.State, d.Instance, d.Reason, d.Remedy = DeviceAssigned, &DeviceInstance{UUID: consumer}, "", nil
@@ -346,25 +334,20 @@ func (l *lister) provide(p *provided, at *place, address, class string, held map
 			group = append(group, l.add(p.Name, at, d))
 		}
 	}
-	d.State, d.Instance, d.Reason, d.Remedy = DeviceFree, nil, "", nil
-	for range idle {
-		group = append(group, l.add(p.Name, at, d))
-	}
 	return group
 }
 
 // compare returns what differs between rows and the allocations on their provider, "" for nothing.
 // Instances that Nova is changing, and rows that are judged to be wrong, are not compared.
 func (l *lister) compare(group []*Device, held map[string]int) string {
-	rows, isJudged := map[string]int{}, false
+	rows := map[string]int{}
 	for _, d := range group {
-		isJudged = isJudged || d.Case != ""
-		if d.Instance != nil {
+		switch {
+		case d.Case != "":
+			return ""
+		case d.Instance != nil:
 			rows[cleanup.KeyOf(d.Instance.UUID)]++
 		}
-	}
-	if isJudged {
-		return ""
 	}
 	var differ []string
 	for uuid := range held {
@@ -384,24 +367,18 @@ func (l *lister) reserve(d *Device, once bool) {
 	if d.State, d.Reason = DeviceDisabled, "reserved in Placement"; !once {
 		return
 	}
-	d.State = DeviceToClean
-	if l.proof != nil {
-		// Without a time of change, an hour ago, as of allocations (cleanup.Unproved).
-		row, since := cleanup.Device{Address: d.Address, Type: cleanup.TypePCI}, l.now.Add(-time.Hour)
-		if d.row != nil {
-			row, since = *d.row, d.row.LastChange()
-		}
-		isProved, why := l.proof.At(l.now).Absent(d.Host, "", []cleanup.Device{row}, since)
-		if d.Reason = "no guest has the device, by the report of its host"; isProved {
-			d.Remedy = host.Textf("openstack resource provider inventory set --amend --resource %s:reserved=0 %s",
-				d.Class, d.Provider)
-			return
-		}
-		d.Reason = why
-		return
+	// Without a time of change, an hour ago, as of allocations (cleanup.Unproved).
+	row, since := cleanup.Device{Address: d.Address, Type: cleanup.TypePCI}, l.now.Add(-time.Hour)
+	if d.row != nil {
+		row, since = *d.row, d.row.LastChange()
 	}
-	d.Reason = "reserved after its guest (one_time_use)"
+	isProved, why := l.proof.At(l.now).Absent(d.Host, "", []cleanup.Device{row}, since)
+	d.State, d.Reason = DeviceToClean, "reserved after its guest (one_time_use); "+why
 	d.Remedy = host.Textf("%s; %s", cleanup.ReportStep("", d.Host), host.NewCommand("nova devices").Flag("guests", d.Host+".json"))
+	if isProved {
+		d.Reason = "no guest has the device, by the report of its host"
+		d.Remedy = host.Textf("openstack resource provider inventory set --amend --resource %s:reserved=0 %s", d.Class, d.Provider)
+	}
 }
 
 // joinInventory adds what an inventory shows of GPUs.
@@ -425,21 +402,19 @@ func (l *lister) joinInventory(h nova.Host) {
 			}
 		}
 		check := host.NewCommand("nova check").Flag("inventory", h.Name+".json").Text()
-		inContainers := slices.Contains(h.Containers, f.Address)
-		switch {
+		d := Device{Address: f.Address.String(), State: DeviceOfHost}
+		switch inContainers := slices.Contains(h.Containers, f.Address); {
 		case len(group) > 0 && inContainers:
-			l.contradict(at, f.Address.String(), "the inventory has the device for containers, and Nova offers it", check, group...)
+			l.contradict(at, d.Address, "the inventory has the device for containers, and Nova offers it", check, group...)
+			continue
 		case len(group) > 0 || !f.IsGPU() || f.IsManagementConsole():
-		default:
-			d := Device{Address: f.Address.String(), State: DeviceOfHost}
-			if inContainers {
-				d.State = DeviceContainer
-			} else if slices.Contains(h.Given, f.Address) {
-				const reason = "prepared for guests, and no other source shows the device"
-				d.State, d.Reason, d.Remedy = DeviceUnknown, reason, check
-			}
-			l.add(providerName(at.node, f.Address.String()), at, d).describe(f)
+			continue
+		case inContainers:
+			d.State = DeviceContainer
+		case slices.Contains(h.Given, f.Address):
+			d.State, d.Reason, d.Remedy = DeviceUnknown, "prepared for guests, and no other source shows the device", check
 		}
+		l.add(providerName(at.node, d.Address), at, d).describe(f)
 	}
 }
 
@@ -448,31 +423,13 @@ func providerName(node, address string) string { return node + "_" + strings.ToU
 
 // describe adds what an inventory shows of the function.
 func (d *Device) describe(f *pci.Device) {
-	if d.Sources = append(d.Sources, fromInventory); f.VendorID != nil && f.ProductID != nil {
+	if d.Sources = append(d.Sources, "inventory"); f.VendorID != nil && f.ProductID != nil {
 		d.Vendor, d.ID = f.VendorID.String(), f.ProductID.String()
 	}
 	if f.DeviceType != nil {
 		d.kind = *f.DeviceType
 	}
 	d.text = nova.AliasName(f)
-}
-
-// joinReports compares devices that only Placement shows with guest reports; [find.Stocks] has judged
-// rows by them.
-func (l *lister) joinReports() {
-	if l.proof == nil {
-		return
-	}
-	for _, use := range l.proof.Held() {
-		for _, d := range l.all {
-			isFree := d.State == DeviceFree || d.State == DeviceToClean
-			if d.row == nil && isFree && d.Host == use.Host && d.Address == use.Address && use.Named {
-				at := l.places[d.Node]
-				l.contradict(at, d.Address, fmt.Sprintf("guest %s uses the device by the report of its host, "+
-					"and Placement has no allocation", use.Guest), at.judge(), d)
-			}
-		}
-	}
 }
 
 // name adds the names of the product and of the aliases that request the device.
@@ -521,18 +478,20 @@ func (l *lister) selected(o DevicesOptions) DeviceList {
 			list.Contradictions = append(list.Contradictions, c)
 		}
 	}
-	index := map[[2]string]int{}
+	totals := map[[2]string]map[string]int{}
 	for _, d := range list.Devices {
 		key := [2]string{d.Product, d.Zone}
-		if _, known := index[key]; !known {
-			index[key] = len(list.Totals)
-			list.Totals = append(list.Totals, DeviceTotal{Product: d.Product, Zone: d.Zone, States: map[string]int{}})
+		if totals[key] == nil {
+			totals[key] = map[string]int{}
 		}
-		total := &list.Totals[index[key]]
-		total.Total, total.States[string(d.State)] = total.Total+1, total.States[string(d.State)]+1
+		totals[key][string(d.State)]++
 	}
-	slices.SortFunc(list.Totals, func(a, b DeviceTotal) int {
-		return cmp.Or(cmp.Compare(a.Product, b.Product), cmp.Compare(a.Zone, b.Zone))
-	})
+	for _, key := range slices.SortedFunc(maps.Keys(totals), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		total := DeviceTotal{Product: key[0], Zone: key[1], States: totals[key]}
+		for _, n := range total.States {
+			total.Total += n
+		}
+		list.Totals = append(list.Totals, total)
+	}
 	return list
 }

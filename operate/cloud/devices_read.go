@@ -59,9 +59,7 @@ func (l *lister) readCloud(ctx context.Context, o *DevicesOptions, hasRows bool)
 		return err
 	}
 	for _, m := range moves {
-		if m.UUID != "" {
-			l.moves[m.UUID] = m.Server
-		}
+		l.moves[m.UUID] = m.Server
 	}
 	servers, _, err := compute.FindServers(ctx, "")
 	for _, s := range servers {
@@ -116,28 +114,19 @@ func (l *lister) readProviders(ctx context.Context, placement *cloud.Placement, 
 	for _, p := range once {
 		isOnce[p.UUID] = true
 	}
-	l.providers = make([]provided, len(all))
+	for _, p := range all {
+		l.providers = append(l.providers, provided{Provider: p, once: isOnce[p.UUID]})
+	}
 	l.fail(cloud.AskAll(ctx, len(all), "resource providers", func(i int) (err error) {
-		l.providers[i].Provider, l.providers[i].once = all[i], isOnce[all[i].UUID]
 		l.providers[i].inventories, err = placement.Inventories(ctx, all[i].UUID)
 		return err
 	}))
-	for i := range all { // those that were not asked for
-		l.providers[i].Provider = all[i]
-	}
 	return ctx.Err()
 }
 
 // readRows reads the rows of devices, and has them and their pools judged.
 func (l *lister) readRows(ctx context.Context, d *novadb.Databases, options find.Options) error {
-	options.Present = map[string][]string{}
-	for _, h := range l.hosts {
-		if h.Scope == nova.ScopeAll {
-			for i := range h.Devices {
-				options.Present[h.InNova()] = append(options.Present[h.InNova()], h.Devices[i].Address.String())
-			}
-		}
-	}
+	options.Present = nova.Present(l.hosts)
 	stocks, pools, err := find.Stocks(ctx, d, options)
 	if err != nil {
 		return err
@@ -167,22 +156,16 @@ func (l *lister) readRows(ctx context.Context, d *novadb.Databases, options find
 
 // addRow adds the device of a row, in the state that its finding says, or else its status.
 func (l *lister) addRow(p *place, r find.StockRow) {
-	d := Device{Address: r.Address, Vendor: r.Vendor, ID: r.Product, Since: r.Updated, Sources: []string{fromDatabase},
+	d := Device{Address: r.Address, Vendor: r.Vendor, ID: r.Product, Since: r.Updated, Sources: []string{"database"},
 		kind: pci.DeviceType(r.Type), row: &r.Device}
 	if r.Instance != nil {
-		d.Instance = &DeviceInstance{UUID: *r.Instance}
+		d.Instance = &DeviceInstance{*r.Instance, r.Name, r.Project}
 	}
 	switch f := r.Finding; {
 	case f != nil:
-		d.State, d.Case, d.Reason, d.Remedy = DeviceUnknown, f.Case, f.Reason, p.judge()
-		switch f.Verdict {
-		case cleanup.Stale:
-			d.State = DeviceStale
-		case cleanup.Suspicious:
-			d.State = DeviceSuspicious
-		case cleanup.Busy: // for longer than its time
+		d.State, d.Case, d.Reason, d.Remedy = DeviceState(f.Verdict), f.Case, f.Reason, p.judge()
+		if f.Verdict == cleanup.Busy { // for longer than its time
 			d.State = DeviceAssigned
-		case cleanup.Unknown, cleanup.Legitimate:
 		}
 	case r.Status == cleanup.StatusAvailable:
 		d.State = DeviceFree
@@ -196,26 +179,4 @@ func (l *lister) addRow(p *place, r find.StockRow) {
 		address = *r.Parent // VFs are of the provider of their PF
 	}
 	l.add(providerName(p.node, address), p, d)
-}
-
-// readOwners reads the instances that have devices and that no API has shown.
-func (l *lister) readOwners(ctx context.Context, d *novadb.Databases) error {
-	var uuids []string
-	for _, device := range l.all {
-		if device.Instance != nil {
-			uuids = append(uuids, device.Instance.UUID)
-		}
-	}
-	for _, p := range l.providers {
-		for _, i := range p.inventories {
-			uuids = slices.AppendSeq(uuids, maps.Keys(i.Held))
-		}
-	}
-	found, err := find.Owners(ctx, d, uuids)
-	for uuid, o := range found {
-		if _, known := l.owners[uuid]; !known {
-			l.owners[uuid] = owner{DeviceInstance{uuid, o.Name, o.Project}, nil, o.Busy}
-		}
-	}
-	return err
 }

@@ -104,7 +104,7 @@ func TestJoin(t *testing.T) {
 			want: "84:00.0 unknown: consumer x is neither a server nor a migration that is open"},
 		"a reserved provider": {providers: []provided{provider(1, 1, false, nil)}, unread: true, want: "84:00.0 disabled: reserved in Placement"},
 		"a provider to clean": {providers: []provided{provider(1, 1, true, nil)}, unread: true,
-			want: "84:00.0 to-clean: reserved after its guest (one_time_use)"},
+			want: "84:00.0 to-clean: reserved after its guest (one_time_use); no guest report of gpu1 was given"},
 		"a provider in its one use": {providers: []provided{provider(1, 1, true, map[string]int{instance: 1})}, unread: true, want: "84:00.0 instance train"},
 		"a provider that was not read": {providers: []provided{{Provider: cloud.Provider{UUID: "p", Name: "gpu1_0000:84:00.0", Root: "r"}}},
 			unread: true, want: "84:00.0 unknown: Placement has not shown what the provider has"},
@@ -116,7 +116,7 @@ func TestJoin(t *testing.T) {
 		"both, of a migration": {rows: []find.StockRow{row(allocated)}, providers: []provided{provider(1, 0, false, map[string]int{move: 1})},
 			want: "84:00.0 instance train"},
 		"both, to clean": {rows: []find.StockRow{row(nil)}, providers: []provided{provider(1, 1, true, nil)},
-			want: "84:00.0 to-clean: reserved after its guest (one_time_use)"},
+			want: "84:00.0 to-clean: reserved after its guest (one_time_use); no guest report of gpu1 was given"},
 		"a free row with an allocation": {rows: []find.StockRow{row(nil)}, providers: []provided{provider(1, 0, false, map[string]int{instance: 1})},
 			want: "84:00.0 unknown: sources contradict each other\n! 84:00.0 instance " + instance + " has 0 devices by the database, and 1 by Placement"},
 		"a row without an allocation": {rows: []find.StockRow{row(allocated)}, providers: []provided{provider(1, 0, false, nil)},
@@ -173,30 +173,30 @@ func TestJoin(t *testing.T) {
 type absent struct {
 	cleanup.Proof
 	reason string
-	held   []cleanup.HeldBy
+	holder cleanup.Use
 }
 
 func (a absent) At(time.Time) cleanup.Proof { return a }
 func (a absent) Absent(string, string, []cleanup.Device, time.Time) (bool, string) {
 	return a.reason == "", a.reason
 }
-func (a absent) Held() []cleanup.HeldBy { return a.held }
+func (a absent) Holder(string, string, time.Time) cleanup.Use { return a.holder }
 
 // TestToClean: the command that releases a device is printed only if a report proves that no guest has it.
 // A guest that has a device which Placement shows as free is a contradiction.
 func TestToClean(t *testing.T) {
-	guest := []cleanup.HeldBy{{Host: "gpu1", Address: card, Use: cleanup.Use{Guest: instance, Named: true}}}
+	guest := cleanup.Use{Guest: instance, Named: true}
 	for name, test := range map[string]struct {
 		proof    cleanup.Proof
 		once     bool
 		state    DeviceState
 		releases bool
 	}{
-		"no report":                 {nil, true, DeviceToClean, false},
+		"no report":                 {cleanup.NoProof(), true, DeviceToClean, false},
 		"a report without a guest":  {absent{}, true, DeviceToClean, true},
 		"an old report":             {absent{reason: "is old"}, true, DeviceToClean, false},
-		"a guest that has it":       {absent{reason: "guest", held: guest}, true, DeviceUnknown, false},
-		"a guest with a free one":   {absent{held: guest}, false, DeviceUnknown, false},
+		"a guest that has it":       {absent{reason: "guest", holder: guest}, true, DeviceUnknown, false},
+		"a guest with a free one":   {absent{holder: guest}, false, DeviceUnknown, false},
 		"a free one without guests": {absent{}, false, DeviceFree, false},
 	} {
 		p := provider(1, 0, test.once, nil)

@@ -61,12 +61,12 @@ func New(root host.Root, o Options) *Session {
 // Errors: all of the documents at once; those of novadb.Open; find.ErrAlive.
 func (s *Session) Connect(ctx context.Context, e Evidence) (token string, err error) {
 	reportsErr := s.options.Find.ReadReports(e.Reports, e.Off)
-	present, presentErr := readPresent(e.Inventories)
-	if err := errors.Join(reportsErr, presentErr, s.readConf()); err != nil {
+	hosts, hostsErr := nova.ReadInventories(e.Inventories, nova.ScopeAll)
+	if err := errors.Join(reportsErr, hostsErr, s.readConf()); err != nil {
 		return "", err
 	}
-	s.options.Find.Present = present
-	for name := range present {
+	s.options.Find.Present = nova.Present(hosts)
+	for name := range s.options.Find.Present {
 		s.options.Find.Given = append(s.options.Find.Given, find.Given{Host: name, By: "--inventory", Folder: true})
 	}
 	if err := s.connections.open(ctx); err != nil {
@@ -97,22 +97,6 @@ func (s *Session) readConf() error {
 	c.databases = s.connections.databases
 	s.connections, s.options.Find.Down = c, c.down
 	return err
-}
-
-// readPresent returns the addresses of the devices in inventories of hosts, by the names that the
-// hosts have in Nova.
-func readPresent(from document.Source) (map[string][]string, error) {
-	hosts, err := nova.ReadInventories(from, nova.ScopeAll)
-	if err != nil {
-		return nil, err
-	}
-	present := map[string][]string{}
-	for _, h := range hosts {
-		for i := range h.Devices {
-			present[h.InNova()] = append(present[h.InNova()], h.Devices[i].Address.String())
-		}
-	}
-	return present, nil
 }
 
 // repairer returns the repairer of the rows in the open databases, always the same. It

@@ -2,6 +2,7 @@ package views
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,10 +30,9 @@ func (r NovaDevices) Print(u *term.UI) {
 			state += " (case " + string(d.Case) + ")"
 		}
 		instance, since := "", ""
-		if d.Instance != nil {
-			instance = d.Instance.UUID
-			if d.Instance.Name != "" {
-				instance = d.Instance.Name + " of " + d.Instance.Project + " (" + instance + ")"
+		if i := d.Instance; i != nil {
+			if instance = i.UUID; i.Name != "" {
+				instance = i.Name + " of " + i.Project + " (" + i.UUID + ")"
 			}
 		}
 		if d.Since != nil {
@@ -49,18 +49,17 @@ func (r NovaDevices) Print(u *term.UI) {
 		at := strings.TrimSpace(c.Host + " " + c.Address)
 		u.Printf("contradiction: %s: %s\n  %s\n", term.Printable(at), term.OneLine(c.Seen), term.Elsewhere(c.Remedy))
 	}
-	printed := map[string]bool{}
+	var toClean []string
 	for _, d := range r.Devices {
-		remedy := term.Elsewhere(d.Remedy)
-		if d.State == cloud.DeviceToClean && remedy != "" && !printed[remedy] {
-			printed[remedy] = true
-			u.Printf("to clean: %s %s: %s\n", term.Printable(d.Host), d.Address, remedy)
+		if d.State == cloud.DeviceToClean {
+			toClean = append(toClean, fmt.Sprintf("to clean: %s %s: %s\n", term.Printable(d.Host), d.Address, term.Elsewhere(d.Remedy)))
 		}
 	}
+	u.Printf("%s", strings.Join(slices.Compact(toClean), "")) // VFs of one provider are equal here
 	for _, t := range r.Totals {
-		zone := ""
+		title := t.Product
 		if t.Zone != "" {
-			zone = " in " + t.Zone
+			title += " in " + t.Zone
 		}
 		parts := []string{host.Numbered(t.Total, "device")}
 		for _, state := range cloud.DeviceStates() {
@@ -68,7 +67,7 @@ func (r NovaDevices) Print(u *term.UI) {
 				parts = append(parts, fmt.Sprintf("%d %s", n, state))
 			}
 		}
-		u.Printf("%s%s: %s\n", term.Printable(t.Product), term.Printable(zone), strings.Join(parts, ", "))
+		u.Printf("%s: %s\n", term.Printable(title), strings.Join(parts, ", "))
 	}
 	if len(r.Totals) == 0 {
 		u.Printf("no devices\n")
