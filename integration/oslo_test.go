@@ -148,11 +148,7 @@ func TestFilesAgainstOslo(t *testing.T) {
 					i := slices.IndexFunc(strays, func(s nova.Stray) bool { return path.Base(s.Name) == base+extension })
 					if i >= 0 {
 						elsewhere++
-						files, err := strays[i].Files(root)
-						if err != nil {
-							t.Fatal(err)
-						}
-						got = append(got, files...)
+						got = append(got, strays[i].Files...)
 						// Those of /etc/nova that it hides are not read.
 						names = slices.DeleteFunc(names, func(name string) bool {
 							return name == strays[i].Hides || path.Dir(name) == strays[i].Hides

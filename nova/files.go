@@ -141,7 +141,8 @@ func FileGroup(name string) string {
 // of the service's user and /etc too (oslo.config, cfg.py, _get_config_dirs).
 type Stray struct {
 	Name  string
-	Hides string // the file or folder of /etc/nova that is not read because of it; "" for none
+	Hides string   // the file or folder of /etc/nova that is not read because of it; "" for none
+	Files []string // Name, or the files of that folder
 }
 
 // Elsewhere returns the files and folders outside /etc/nova that services of the role read unless
@@ -164,28 +165,28 @@ func Elsewhere(root host.Root, role Role) ([]Stray, error) {
 		for _, extension := range []string{".conf", ".conf.d"} {
 			name := base + extension
 			there := s.exists(path.Join(etc, name))
+			var stray Stray
 			i := slices.IndexFunc(before, func(dir string) bool { return s.exists(path.Join(dir, name)) })
 			switch {
 			case i >= 0 && there:
-				strays = append(strays, Stray{path.Join(before[i], name), path.Join(etc, name)})
+				stray = Stray{Name: path.Join(before[i], name), Hides: path.Join(etc, name)}
 			case i >= 0:
-				strays = append(strays, Stray{Name: path.Join(before[i], name)})
+				stray.Name = path.Join(before[i], name)
 			case !there && s.exists(path.Join("/etc", name)):
-				strays = append(strays, Stray{Name: path.Join("/etc", name)})
+				stray.Name = path.Join("/etc", name)
+			default:
+				continue
 			}
+			if extension == ".conf" {
+				s.names = append(s.names, stray.Name)
+			} else {
+				s.folder(stray.Name)
+			}
+			stray.Files, s.names = s.names, nil
+			strays = append(strays, stray)
 		}
 	}
 	return strays, s.err
-}
-
-// Files returns the files of a stray, which may be a folder.
-func (s Stray) Files(root host.Root) ([]string, error) {
-	if !strings.HasSuffix(s.Name, ".conf.d") {
-		return []string{s.Name}, nil
-	}
-	found := search{root: root}
-	found.folder(s.Name)
-	return found.names, found.err
 }
 
 // homeOf returns the home of a user below root, or "" if there is no such user (passwd(5)).

@@ -176,7 +176,11 @@ nova:x:1:1::/var/lib/nova:/bin/sh
 		}
 	}
 	strays, err := nova.Elsewhere(root, nova.All)
-	if diff := cmp.Diff([]nova.Stray{{Name: "/var/lib/nova/nova-scheduler.conf"}, {Name: "/etc/nova-conductor.conf.d"}}, strays); err != nil || diff != "" {
+	want := []nova.Stray{
+		{Name: "/var/lib/nova/nova-scheduler.conf", Files: []string{"/var/lib/nova/nova-scheduler.conf"}},
+		{Name: "/etc/nova-conductor.conf.d", Files: []string{"/etc/nova-conductor.conf.d/c.conf"}},
+	}
+	if diff := cmp.Diff(want, strays); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }

@@ -100,10 +100,7 @@ func expand(root host.Root, elements []string) ([]string, error) {
 				next = append(next, path.Join(dir, element))
 				continue
 			}
-			names, err := root.ReadDir(dir)
-			if host.IsAbsent(err) {
-				continue
-			}
+			names, err := host.IfPresent(root.ReadDir(dir))
 			if err != nil {
 				return nil, err
 			}

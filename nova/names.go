@@ -13,6 +13,7 @@ import (
 	"gpustack/host/document"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
+	"gpustack/nova/devspec"
 )
 
 // Errors of names of aliases.
@@ -33,36 +34,13 @@ var (
 		"omit --remove-alias, or give the alias another name with --alias NAME=VENDOR:PRODUCT")
 )
 
-// UnnamedError is the error of a product whose model neither gpustack nor pci.ids knows.
-type UnnamedError struct {
-	Vendor, Product pci.ID
-}
-
-func (e *UnnamedError) Error() string {
-	return fmt.Sprintf("%s:%s: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model", e.Vendor, e.Product)
-}
-
-// Hint returns how to name the product.
-func (e *UnnamedError) Hint() string {
-	return fmt.Sprintf("name the product with --alias NAME=%s:%s", e.Vendor, e.Product)
-}
-
-// NoAliasError is the error of an alias to remove that does not exist.
-type NoAliasError struct {
-	Name  string
-	Known []string // the aliases that exist
-}
-
-func (e *NoAliasError) Error() string {
-	return fmt.Sprintf("--remove-alias: no file of this host defines alias %s", e.Name)
-}
-
-// Hint returns the aliases that exist.
-func (e *NoAliasError) Hint() string {
-	if len(e.Known) == 0 {
-		return "this host has no aliases; --conf FILE names another nova.conf"
+// noAlias returns the error of an alias to remove that does not exist. known are those that exist.
+func noAlias(name string, known []string) error {
+	hint := "this host has no aliases; --conf FILE names another nova.conf"
+	if len(known) > 0 {
+		hint = "the aliases of this host are " + strings.Join(known, ", ")
 	}
-	return "the aliases of this host are " + strings.Join(e.Known, ", ")
+	return host.WithHint(fmt.Errorf("--remove-alias: no file of this host defines alias %s", name), hint)
 }
 
 // Named is an alias in use, and where it is defined.
@@ -135,9 +113,9 @@ func parseNames(file string, text []byte) ([]Named, error) {
 	case bytes.HasPrefix(d.Text, []byte("{")):
 		return nil, fmt.Errorf("%s: %w", file, ErrNames)
 	}
-	parsed, err := conf.Parse(text)
+	parsed, err := parseConf(file, text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, err
 	}
 	names, errs := namesOf(conf.Source{Name: file, File: parsed}, Newest.AliasNames())
 	return names, errors.Join(errs...)
@@ -281,7 +259,7 @@ type named struct {
 // add adds the aliases of a product whose devices have one type. Names in use win: those of
 // --alias, else those of the cloud, else those of this machine. Without any, the name is derived.
 //
-// Errors: [UnnamedError].
+// The error says that neither gpustack nor pci.ids knows the model.
 func (n *named) add(o Options, p Alias) error {
 	if slices.ContainsFunc(o.Aliases, func(a Alias) bool {
 		return a.VendorID == p.VendorID && a.ProductID == p.ProductID && (a.DeviceType == "" || a.DeviceType == p.DeviceType)
@@ -311,7 +289,8 @@ func (n *named) add(o Options, p Alias) error {
 		}
 	}
 	if p.Name == "" {
-		return &UnnamedError{p.VendorID, p.ProductID}
+		return host.WithHint(fmt.Errorf("%s:%s: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model",
+			p.VendorID, p.ProductID), fmt.Sprintf("name the product with --alias NAME=%s:%s", p.VendorID, p.ProductID))
 	}
 	n.derived = append(n.derived, p)
 	return nil
@@ -335,25 +314,25 @@ func (o Options) inUse() []Named {
 	return slices.DeleteFunc(slices.Clone(o.InUse), func(n Named) bool { return slices.Contains(o.Remove, n.Name) })
 }
 
-// typed returns the aliases of --alias, each with its device type where that is known.
-func (o Options) typed() []Alias {
-	aliases := slices.Clone(o.Aliases)
+// typed returns the aliases of --alias, each with the device type of its devices unless the same alias
+// is in use without a type and means the same. The warnings name those whose type nothing tells.
+func (o Options) typed() (aliases []Alias, warnings []string) {
+	aliases = slices.Clone(o.Aliases)
 	for i, a := range aliases {
-		if a.DeviceType == "" {
-			aliases[i].DeviceType = o.typeFor(a)
+		if a.DeviceType != "" {
+			continue
+		}
+		kind := o.knownType(a)
+		if kind == "" {
+			warnings = append(warnings, fmt.Sprintf("alias %[1]s: the device_type of %[2]s:%[3]s is unknown, and without it Nova "+
+				"assigns no device of type-PF: give --inventory FILE of a compute node, or "+
+				"--alias %[1]s=%[2]s:%[3]s,device_type=%[4]s if the device supports SR-IOV", a.Name, a.VendorID, a.ProductID, pci.TypePF))
+		}
+		if kind == string(pci.TypePF) || !slices.Contains(o.typesInUse(a), "") {
+			aliases[i].DeviceType = kind
 		}
 	}
-	return aliases
-}
-
-// typeFor returns the device type for an alias that is given without one: that of its devices,
-// unless the same alias is in use without a type and means the same.
-func (o Options) typeFor(a Alias) string {
-	kind := o.knownType(a)
-	if kind != string(pci.TypePF) && slices.Contains(o.typesInUse(a), "") {
-		return ""
-	}
-	return kind
+	return aliases, warnings
 }
 
 // knownType returns the device type of an alias's product: that of the inventories, else of this
@@ -390,19 +369,7 @@ func (o Options) typesInUse(a Alias) (types []string) {
 	return slices.Compact(types)
 }
 
-// warnUntyped returns a warning for each alias of --alias whose device type nothing tells.
-func (o Options) warnUntyped() (warnings []string) {
-	for _, a := range o.Aliases {
-		if a.DeviceType == "" && o.knownType(a) == "" {
-			warnings = append(warnings, fmt.Sprintf("alias %[1]s: the device_type of %[2]s:%[3]s is unknown, and without it Nova assigns no device of type-PF: "+
-				"give --inventory FILE of a compute node, or --alias %[1]s=%[2]s:%[3]s,device_type=%[4]s if the device supports SR-IOV",
-				a.Name, a.VendorID, a.ProductID, pci.TypePF))
-		}
-	}
-	return warnings
-}
-
-// check compares planned aliases with those in use, letter by letter.
+// checkNames compares planned aliases with those in use, letter by letter.
 func (o Options) checkNames(aliases []Alias) (warnings []string, errs []error) {
 	for i, a := range aliases {
 		for _, other := range aliases[:i] {
@@ -432,7 +399,7 @@ func (o Options) checkNames(aliases []Alias) (warnings []string, errs []error) {
 	}
 	for _, name := range o.Remove {
 		if !slices.Contains(known, name) && !o.IfPresent {
-			errs = append(errs, &NoAliasError{name, known})
+			errs = append(errs, noAlias(name, known))
 		}
 	}
 	return warnings, errs
@@ -453,4 +420,43 @@ func (o Options) warnDerived(derived []Alias) []string {
 		return []string{text + "the files of --names have no alias for these devices; define the same aliases on the controllers"}
 	}
 	return []string{text + "pass --names FILE, a controller's nova.conf, to use the names of the cloud"}
+}
+
+// Defined is what configuration files define of the devices that flavors request.
+type Defined struct {
+	Aliases []Named
+	Classes []Class
+}
+
+// Class is the resource class of the devices that a device_spec offers.
+type Class struct {
+	Name       string // as Placement knows it
+	VendorID   pci.ID
+	ProductID  pci.ID
+	OneTimeUse bool   // the devices stay reserved after their first guest
+	Where      string // FILE:LINE
+}
+
+// DefinedBy returns what the configurations of machines define, of every option name that some
+// release reads. A device_spec without a vendor and a product defines no class.
+//
+// Errors: ErrAliasValue, ErrAlias.
+func DefinedBy(sides []Side) (d Defined, err error) {
+	var errs []error
+	for _, side := range sides {
+		found, malformed := side.named(Newest)
+		d.Aliases, errs = append(d.Aliases, found...), append(errs, malformed...)
+		for _, line := range devspec.Lines(side.Files, Newest.SpecNames()) {
+			for _, spec := range line.Specs {
+				vendor, vendorErr := pci.ParseID(spec.Vendor)
+				product, productErr := pci.ParseID(spec.Product)
+				if vendorErr != nil || productErr != nil {
+					continue
+				}
+				class, _ := spec.Object["resource_class"].(string)
+				d.Classes = append(d.Classes, Class{devspec.ResourceClass(class, vendor, product), vendor, product, spec.IsOn("one_time_use"), line.Where()})
+			}
+		}
+	}
+	return d, errors.Join(errs...)
 }

@@ -130,7 +130,7 @@ func ByLine(functions []devspec.Reported) (lines [][]devspec.Reported) {
 // Configure returns the nova configure that offers what is prepared on a machine. A GPU of an unknown
 // model has no name: then each product without an alias is named, that one by its id.
 func (o Offered) Configure(m Machine) host.Command {
-	derives := host.NewCommand("nova configure").Flag("role", string(Compute))
+	derives := Configure(Compute)
 	names, isUnknown := derives, false
 	isForGuests := Host{Devices: m.Devices, Given: m.Given, Containers: m.Containers}.gpus()
 	var seen []string
@@ -158,7 +158,7 @@ func (o Offered) Configure(m Machine) host.Command {
 // where it refuses the files.
 func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) host.Text {
 	file, spec := functions[0].Line.File, functions[0].Spec
-	configure := host.NewCommand("nova configure").Flag("role", string(Compute))
+	configure := Configure(Compute)
 	isRefused := false // by nova configure: a tool generates a file of that nova-compute
 	for _, s := range o.sides {
 		isOf := slices.ContainsFunc(s.Files, func(f conf.Source) bool { return f.Name == file })

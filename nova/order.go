@@ -30,23 +30,20 @@ var (
 
 // value is one value of device_spec in the plan.
 type value struct {
-	source   *source
-	line     devspec.Line
-	ours     bool
-	dropped  map[int]bool // specs of the line that the plan leaves out
-	replaced map[int]bool // specs that gpustack wrote and that the planned ones replace
-	before   []string     // values that are inserted before it
+	source *source
+	line   devspec.Line
+	specs  []*at
+	ours   bool
+	before []string // values that are inserted before it
 }
 
-// at is the place of one spec.
+// at is one spec of a value.
 type at struct {
 	*value
-	item   int // its index in the value, if that is a list
-	number int // its number among all specs, in the order in which Nova reads them
-}
-
-func (a at) spec() devspec.Spec {
-	return a.line.Specs[a.item]
+	devspec.Spec
+	number   int  // its number among all specs, in the order in which Nova reads them
+	replaced bool // gpustack wrote it, and the planned ones replace it
+	dropped  bool // the plan leaves it out
 }
 
 func (s *source) group() string {
@@ -55,11 +52,16 @@ func (s *source) group() string {
 
 // values returns all values of device_spec in sources, in the order in which Nova reads them, with
 // their lines in the files on disk. It is called before device_spec is planned.
-func (p *planner) values(sources []*source) []*value {
-	var all []*value
+func (p *planner) values(sources []*source) (all []*value) {
+	number := 0
 	for _, s := range sources {
 		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.before}}, p.options.Release.SpecNames()) {
-			all = append(all, &value{source: s, line: line, dropped: map[int]bool{}, replaced: map[int]bool{}})
+			v := &value{source: s, line: line}
+			for _, spec := range line.Specs {
+				number++
+				v.specs = append(v.specs, &at{value: v, Spec: spec, number: number})
+			}
+			all = append(all, v)
 		}
 	}
 	return all
@@ -104,10 +106,8 @@ func (p *planner) specs(wanted []Spec) error {
 			last = append(last, end)
 		}
 	}
-	for _, v := range all {
-		for item := range v.replaced {
-			v.dropped[item] = true
-		}
+	for _, s := range specsOf(all) {
+		s.dropped = s.replaced
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -151,17 +151,11 @@ func (p *planner) writeSpecs(all []*value, last []string) error {
 }
 
 // specsOf returns the specs of the values that are still in the plan.
-func specsOf(all []*value) (specs []at) {
-	number := 0
+func specsOf(all []*value) (specs []*at) {
 	for _, v := range all {
-		for i := range v.line.Specs {
-			number++
-			if !v.dropped[i] {
-				specs = append(specs, at{v, i, number})
-			}
-		}
+		specs = append(specs, v.specs...)
 	}
-	return specs
+	return slices.DeleteFunc(specs, func(s *at) bool { return s.dropped })
 }
 
 // isOwn reports whether gpustack could have written the spec: it has both ids, no pattern,
@@ -193,59 +187,58 @@ func parsed(s Spec) (devspec.Spec, error) {
 func (p *planner) replace(all []*value, planned []wantedSpec) {
 	for _, s := range specsOf(all) {
 		if p.isGone(s) && !p.isFixed(s.source) {
-			s.replaced[s.item], s.ours = true, true
+			s.replaced, s.ours = true, true
 		}
 	}
 	for _, w := range planned {
 		var functions, kept, withdrawn []pci.Address
-		for _, h := range p.options.divide(w.vendor, w.product) {
-			functions, kept = slices.Concat(functions, h.Guests, h.kept()), append(kept, h.kept()...)
-			withdrawn = append(withdrawn, h.withdrawn()...)
+		for _, h := range p.options.served() {
+			d := h.Divide(w.vendor, w.product)
+			functions, kept = slices.Concat(functions, d.Guests, d.kept()), append(kept, d.kept()...)
+			withdrawn = append(withdrawn, d.withdrawn()...)
 		}
-		var named []at
+		var named []*at
 		for _, s := range specsOf(all) {
-			have := s.spec()
-			if have.Vendor != w.Vendor || have.Product != w.Product || !isOwn(have) || !updatable(have, w.Spec) || p.isFixed(s.source) {
+			if s.Vendor != w.Vendor || s.Product != w.Product || !isOwn(s.Spec) || !updatable(s.Spec, w.Spec) || p.isFixed(s.source) {
 				continue
 			}
-			differ := len(have.Lost(w.Spec))+len(w.Lost(have)) > 0
 			switch {
-			case w.Single != "" && have.Everywhere() && (len(kept) > 0 || len(have.Lost(w.Spec)) > 0):
-				if !s.replaced[s.item] {
+			case w.Single != "" && s.Everywhere() && (len(kept) > 0 || len(s.Lost(w.Spec)) > 0):
+				if !s.replaced {
 					p.warnOfChange(s, w.Spec)
 				}
-				s.replaced[s.item], s.ours = true, true
-			case w.Single != "" && slices.ContainsFunc(withdrawn, func(a pci.Address) bool { return a.String() == have.Single }):
-				s.replaced[s.item], s.ours = true, true
-			case w.Everywhere() && have.Single != "" && differ:
+				s.replaced, s.ours = true, true
+			case w.Single != "" && slices.ContainsFunc(withdrawn, func(a pci.Address) bool { return a.String() == s.Single }):
+				s.replaced, s.ours = true, true
+			case w.Everywhere() && s.Single != "" && !sameTags(s.Spec, w.Spec):
 				named = append(named, s)
 			}
 		}
 		if slices.ContainsFunc(functions, func(a pci.Address) bool {
-			return !slices.ContainsFunc(named, func(s at) bool { return s.spec().Single == a.String() })
+			return !slices.ContainsFunc(named, func(s *at) bool { return s.Single == a.String() })
 		}) {
 			continue
 		}
 		for _, s := range named {
 			p.warnOfChange(s, w.Spec)
-			s.replaced[s.item], s.ours = true, true
+			s.replaced, s.ours = true, true
 		}
 	}
 }
 
 // isGone reports whether nova configure has written a spec here for a function that is neither on
 // this machine nor recorded for guests. Where the plan is for other machines too, it may be theirs.
-func (p *planner) isGone(s at) bool {
+func (p *planner) isGone(s *at) bool {
 	served, o := p.options.served(), p.options
 	return len(served) == 1 && served[0].isHere && len(o.Devices) > 0 && o.Wrote(s.line) &&
-		o.hardware().Lacks(s.spec()) &&
-		!slices.ContainsFunc(o.Given, func(a pci.Address) bool { return a.String() == s.spec().Single && !o.Has(a) })
+		o.hardware().Lacks(s.Spec) &&
+		!slices.ContainsFunc(o.Given, func(a pci.Address) bool { return a.String() == s.Single && !o.Has(a) })
 }
 
 // warnOfChange adds a warning for each tag whose value changes.
-func (p *planner) warnOfChange(s at, planned devspec.Spec) {
-	for _, tag := range s.spec().Lost(planned) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.line.Where(), tag, conf.Written(s.spec().Object[tag]),
+func (p *planner) warnOfChange(s *at, planned devspec.Spec) {
+	for _, tag := range s.Lost(planned) {
+		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.line.Where(), tag, conf.Written(s.Object[tag]),
 			conf.Written(planned.Object[tag])))
 	}
 }
@@ -264,16 +257,16 @@ func (p *planner) keepsDevices(all []*value, planned []wantedSpec) error {
 		slices.SortFunc(kept, pci.Address.Compare)
 		kept = slices.Compact(kept)
 		for _, s := range specsOf(all) {
-			wrong := h.WronglyOffered(hardware, s.spec())
+			wrong := h.WronglyOffered(hardware, s.Spec)
 			where := s.line.Where()
 			if !h.isHere {
 				where = h.Call() + ": " + where
 			}
 			kept = slices.DeleteFunc(kept, func(a pci.Address) bool {
 				i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == a })
-				isOffered := slices.Contains(wrong, a) || slices.Contains(h.Containers, a) && hardware.Matches(s.spec(), &h.Devices[i])
+				isOffered := slices.Contains(wrong, a) || slices.Contains(h.Containers, a) && hardware.Matches(s.Spec, &h.Devices[i])
 				if isOffered {
-					errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", where, conf.Written(s.spec().Object), a, ErrKept))
+					errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", where, conf.Written(s.Object), a, ErrKept))
 				}
 				return isOffered
 			})
@@ -285,10 +278,10 @@ func (p *planner) keepsDevices(all []*value, planned []wantedSpec) error {
 // kept returns the value as it is planned, without the specs that are dropped.
 func (v *value) kept() ([]string, error) {
 	text := onOneLine(v.line.Option.Value) // where it moves to another place
-	switch left := len(v.line.Specs) - len(v.dropped); {
-	case len(v.dropped) == 0:
+	switch left := len(specsOf([]*value{v})); left {
+	case len(v.specs):
 		return []string{text}, nil
-	case left == 0:
+	case 0:
 		return nil, nil
 	}
 	var list []json.RawMessage
@@ -297,7 +290,7 @@ func (v *value) kept() ([]string, error) {
 	}
 	var kept []string
 	for i, spec := range list {
-		if !v.dropped[i] {
+		if !v.specs[i].dropped {
 			kept = append(kept, string(spec))
 		}
 	}

@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -36,35 +37,35 @@ func (p *planner) place(h devspec.Hardware, all []*value, want wantedSpec) (end 
 	}
 	first := n.next()
 	exact := n.exact(first)
-	switch {
-	case exact != nil && n.precedes(*exact, first) && len(want.Lost(exact.spec()))+len(exact.spec().Lost(want.Spec)) == 0:
+	switch isInPlace := exact != nil && n.precedes(exact, first); {
+	case isInPlace && sameTags(exact.Spec, want.Spec):
 		exact.ours = true
 		return "", nil
-	case exact != nil && n.precedes(*exact, first) && p.isFixed(exact.source):
+	case isInPlace && p.isFixed(exact.source):
 		return "", p.fixed(exact.source, exact.line.Option.Line(), "the same device_spec", "exists with different tags")
-	case exact != nil && n.precedes(*exact, first):
+	case isInPlace:
 		first = exact
 	case exact == nil && len(n.replaced) > 0 && n.precedes(n.replaced[0], first):
-		first = &n.replaced[0]
+		first = n.replaced[0]
 	}
 	return p.insert(n, want, first, exact)
 }
 
 // neighbors are the specs that match devices of a planned one, by what they mean for its place.
 type neighbors struct {
-	exacts   []at    // match the same devices, and can become the planned one
-	same     []at    // match more devices and give them the same tags: better if it precedes them
-	needs    []at    // match more devices without its tags: it must precede them
-	replaced []at    // are replaced by it
+	exacts   []*at   // match the same devices, and can become the planned one
+	same     []*at   // match more devices and give them the same tags: better if it precedes them
+	needs    []*at   // match more devices without its tags: it must precede them
+	replaced []*at   // are replaced by it
 	moved    []error // the conflicts if it moves from one group of files to another
 }
 
 // neighborsOf finds the specs that match devices of a planned one.
 //
 // Errors: ErrSpecConflict, ErrSpecOrder.
-func (p *planner) neighborsOf(h devspec.Hardware, specs []at, want wantedSpec) (n neighbors, err error) {
+func (p *planner) neighborsOf(h devspec.Hardware, specs []*at, want wantedSpec) (n neighbors, err error) {
 	for _, s := range specs {
-		if s.replaced[s.item] && devspec.SameIDs(s.spec(), want.Spec) {
+		if s.replaced && devspec.SameIDs(s.Spec, want.Spec) {
 			n.replaced = append(n.replaced, s)
 		}
 	}
@@ -80,7 +81,7 @@ func (p *planner) neighborsOf(h devspec.Hardware, specs []at, want wantedSpec) (
 			n.needs = append(n.needs, s)
 		case uncertain:
 			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, "+
-				"the first of the two gives it its tags", s.line.Where(), s.spec().Object["devname"], want.text))
+				"the first of the two gives it its tags", s.line.Where(), s.Object["devname"], want.text))
 		case conflicting:
 			if err := conflict(s, want); isCovered {
 				n.moved = append(n.moved, err)
@@ -97,13 +98,13 @@ func (p *planner) neighborsOf(h devspec.Hardware, specs []at, want wantedSpec) (
 
 // covers reports whether devices of the planned spec get no tags of s, because a spec of the same
 // group of files that the planned one takes the place of comes before it.
-func (n neighbors) covers(s at) bool {
-	return inGroup(n.exacts, s) || inGroup(n.replaced, s) && !slices.ContainsFunc(n.replaced, func(r at) bool { return r.number > s.number })
+func (n neighbors) covers(s *at) bool {
+	return inGroup(n.exacts, s) || inGroup(n.replaced, s) && !slices.ContainsFunc(n.replaced, func(r *at) bool { return r.number > s.number })
 }
 
 // inOneGroup returns ErrSpecOrder if the planned spec must precede specs of both groups of files.
 func (n neighbors) inOneGroup(want wantedSpec) error {
-	if i := slices.IndexFunc(n.needs, func(s at) bool { return s.source.group() != n.needs[0].source.group() }); i > 0 {
+	if i := slices.IndexFunc(n.needs, func(s *at) bool { return s.source.group() != n.needs[0].source.group() }); i > 0 {
 		return fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].line.Where(), n.needs[i].line.Where(),
 			want.text, ErrSpecOrder)
 	}
@@ -115,30 +116,32 @@ func (n neighbors) inOneGroup(want wantedSpec) error {
 func (n neighbors) next() *at {
 	var first *at
 	if len(n.needs) > 0 {
-		first = &n.needs[0]
+		first = n.needs[0]
 	}
-	if like := firstOf(n.same, func(s at) bool {
-		return first == nil || s.source.group() == first.source.group() && s.number < first.number
-	}); like != nil {
-		return like
+	for _, s := range n.same {
+		if first == nil || s.source.group() == first.source.group() && s.number < first.number {
+			return s
+		}
 	}
 	return first
 }
 
 // precedes reports whether the place of s is before first, whatever the order of the groups of
 // files is.
-func (n neighbors) precedes(s at, first *at) bool {
+func (n neighbors) precedes(s *at, first *at) bool {
 	return first == nil || s.number < first.number && (len(n.needs) == 0 || s.source.group() == n.needs[0].source.group())
 }
 
 // exact returns the spec that becomes the planned one: one before first if there is one; nil for
 // none.
 func (n neighbors) exact(first *at) *at {
-	exact := firstOf(n.exacts, func(s at) bool { return n.precedes(s, first) })
-	if exact == nil && len(n.exacts) > 0 {
-		return &n.exacts[0]
+	if i := slices.IndexFunc(n.exacts, func(s *at) bool { return n.precedes(s, first) }); i > 0 {
+		return n.exacts[i]
 	}
-	return exact
+	if len(n.exacts) > 0 {
+		return n.exacts[0]
+	}
+	return nil
 }
 
 // relation is what a spec in the files means for the place of a planned one.
@@ -155,14 +158,13 @@ const (
 
 // relate compares a spec with a planned one. isTaken reports whether another spec already becomes
 // the planned one.
-func relate(h devspec.Hardware, s at, planned devspec.Spec, isTaken bool) relation {
-	have := s.spec()
-	if have.Faulty || s.replaced[s.item] || !devspec.SameIDs(have, planned) {
+func relate(h devspec.Hardware, s *at, planned devspec.Spec, isTaken bool) relation {
+	have := s.Spec
+	if have.Faulty || s.replaced || !devspec.SameIDs(have, planned) {
 		return apart
 	}
 	contains, isContained := h.Contains(have, planned), h.Contains(planned, have)
-	loses := len(have.Lost(planned)) > 0
-	differ := loses || len(planned.Lost(have)) > 0
+	loses, differ := len(have.Lost(planned)) > 0, !sameTags(have, planned)
 	switch {
 	case contains && isContained && updatable(have, planned) && (!isTaken || !differ):
 		return equal
@@ -196,15 +198,15 @@ func (p *planner) insert(n neighbors, want wantedSpec, first, exact *at) (end st
 	case isFixed(first):
 		return want.text, nil
 	}
-	changesGroup := func(s at) bool { return first == nil || first.source.group() != s.source.group() }
+	changesGroup := func(s *at) bool { return first == nil || first.source.group() != s.source.group() }
 	if slices.ContainsFunc(n.exacts, changesGroup) || slices.ContainsFunc(n.replaced, changesGroup) {
 		if err := errors.Join(n.moved...); err != nil {
 			return "", err
 		}
 	}
 	if exact != nil {
-		p.warnOfChange(*exact, want.Spec)
-		exact.ours, exact.dropped[exact.item] = true, true
+		p.warnOfChange(exact, want.Spec)
+		exact.ours, exact.dropped = true, true
 	}
 	if first == nil {
 		return want.text, nil
@@ -213,19 +215,15 @@ func (p *planner) insert(n neighbors, want wantedSpec, first, exact *at) (end st
 	return "", nil
 }
 
-func inGroup(specs []at, s at) bool {
-	return slices.ContainsFunc(specs, func(other at) bool { return other.source.group() == s.source.group() })
-}
-
-func firstOf(specs []at, is func(at) bool) *at {
-	if i := slices.IndexFunc(specs, is); i >= 0 {
-		return &specs[i]
-	}
-	return nil
+func inGroup(specs []*at, s *at) bool {
+	return slices.ContainsFunc(specs, func(other *at) bool { return other.source.group() == s.source.group() })
 }
 
 // ownTags are the tags that gpustack writes.
 var ownTags = []string{"resource_class", "traits", "managed", "live_migratable", "one_time_use"}
+
+// sameTags reports whether devices get the same tags of two specs.
+func sameTags(a, b devspec.Spec) bool { return reflect.DeepEqual(a.Tags(), b.Tags()) }
 
 // updatable reports whether a spec becomes the planned one without losing a tag: tags that
 // gpustack writes may change their values.
@@ -235,15 +233,15 @@ func updatable(s, planned devspec.Spec) bool {
 }
 
 // conflict returns the error that explains why no order of two specs keeps the effect of both.
-func conflict(s at, want wantedSpec) error {
+func conflict(s *at, want wantedSpec) error {
 	var why string
-	switch lost := s.spec().Lost(want.Spec); {
-	case s.spec().Opaque():
+	switch lost := s.Lost(want.Spec); {
+	case s.Opaque():
 		why = "its address cannot be evaluated, and the tags differ"
 	case len(lost) > 0:
 		why = "devices that both specs match would lose its " + strings.Join(lost, ", ")
 	default:
-		why = "devices that it matches would not get " + strings.Join(want.Lost(s.spec()), ", ")
+		why = "devices that it matches would not get " + strings.Join(want.Lost(s.Spec), ", ")
 	}
-	return fmt.Errorf("%s: %s %w %s: %s", s.line.Where(), conf.Written(s.spec().Object), ErrSpecConflict, want.text, why)
+	return fmt.Errorf("%s: %s %w %s: %s", s.line.Where(), conf.Written(s.Object), ErrSpecConflict, want.text, why)
 }

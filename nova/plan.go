@@ -266,9 +266,9 @@ func (p *planner) read() error {
 			errs = append(errs, &OwnedError{File: name, Owner: owner, Where: where})
 			continue
 		}
-		file, err := conf.Parse(f.Content)
+		file, err := parseConf(name, f.Content)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			errs = append(errs, err)
 			continue
 		}
 		p.sources = append(p.sources, &source{name: name, file: file, before: file, isOurs: name == ours})
@@ -289,9 +289,8 @@ func (p *planner) strays() error {
 			errs = append(errs, fmt.Errorf("%s: hides %s: %w", s.Name, s.Hides, ErrHidden))
 			continue
 		}
-		files, err := s.Files(p.root)
-		side, readErr := ReadSide(p.root, p.options.Role, files)
-		errs = append(errs, err, readErr)
+		side, err := ReadSide(p.root, p.options.Role, s.Files)
+		errs = append(errs, err)
 		for _, o := range side.Find(p.options.Release.names()...) {
 			errs = append(errs, fmt.Errorf("%s:%d: sets %s: %w", o.File, o.Line(), o.Key, ErrHidden))
 		}

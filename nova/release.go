@@ -112,49 +112,34 @@ func (r Release) Known() (known Release, warnings []string) {
 		r, int(r), Newest, Newest)}
 }
 
+// reads returns those of the names of an option that the release reads.
+func (r Release) reads(names ...conf.Name) []conf.Name {
+	ignored := r.ignoredNames()
+	return slices.DeleteFunc(names, func(n conf.Name) bool { return slices.Contains(ignored, n) })
+}
+
 // AliasNames returns the names of the option alias that the release reads, the current one first.
 // The values of all names count.
 func (r Release) AliasNames() []conf.Name {
-	old := conf.Name{Section: "DEFAULT", Key: "pci_alias"}
-	if r < Ocata {
-		return []conf.Name{old}
-	}
-	return []conf.Name{{Section: "pci", Key: "alias"}, old}
+	return r.reads(conf.Name{Section: "pci", Key: "alias"}, conf.Name{Section: "DEFAULT", Key: "pci_alias"})
 }
 
 // SpecNames returns the names of the option device_spec that the release reads, the current one
 // first. The values of all names count.
 func (r Release) SpecNames() []conf.Name {
-	names := []conf.Name{{Section: "pci", Key: "device_spec"}, {Section: "pci", Key: "passthrough_whitelist"},
-		{Section: "DEFAULT", Key: "pci_passthrough_whitelist"}}
-	switch {
-	case r < Ocata:
-		return names[2:]
-	case r < Zed:
-		return names[1:]
-	}
-	return names
+	return r.reads(conf.Name{Section: "pci", Key: "device_spec"}, conf.Name{Section: "pci", Key: "passthrough_whitelist"},
+		conf.Name{Section: "DEFAULT", Key: "pci_passthrough_whitelist"})
 }
 
 // FilterNames returns the names of the option enabled_filters, the current one first. The first
 // name that is set counts.
 func (r Release) FilterNames() []conf.Name {
-	return r.schedulerNames("enabled_filters", "scheduler_default_filters")
+	return r.reads(conf.Name{Section: "filter_scheduler", Key: "enabled_filters"}, conf.Name{Section: "DEFAULT", Key: "scheduler_default_filters"})
 }
 
 func (r Release) availableNames() []conf.Name {
-	return r.schedulerNames("available_filters", "scheduler_available_filters")
-}
-
-func (r Release) schedulerNames(key, oldKey string) []conf.Name {
-	now, old := conf.Name{Section: "filter_scheduler", Key: key}, conf.Name{Section: "DEFAULT", Key: oldKey}
-	switch {
-	case r < Ocata:
-		return []conf.Name{old}
-	case r < Xena:
-		return []conf.Name{now, old}
-	}
-	return []conf.Name{now}
+	return r.reads(conf.Name{Section: "filter_scheduler", Key: "available_filters"},
+		conf.Name{Section: "DEFAULT", Key: "scheduler_available_filters"})
 }
 
 // Options of PCI devices in Placement: whether nova-compute reports devices, and whether

@@ -28,14 +28,14 @@ func (p *planner) removeSpecs(all []*value) error {
 		seen = append(seen, ids)
 		dropped := false
 		for _, s := range specsOf(all) {
-			if s.spec().Faulty || s.spec().Vendor != vendor || s.spec().Product != product {
+			if s.Faulty || s.Vendor != vendor || s.Product != product {
 				continue
 			}
 			if p.isFixed(s.source) {
 				return p.fixed(s.source, s.line.Option.Line(), "--remove-alias", "would remove the line")
 			}
-			dropped, s.dropped[s.item] = true, true
-			p.plan.Removed = append(p.plan.Removed, s.line.Where()+": "+conf.Written(s.spec().Object))
+			dropped, s.dropped = true, true
+			p.plan.Removed = append(p.plan.Removed, s.line.Where()+": "+conf.Written(s.Object))
 		}
 		for _, s := range specsOf(all) {
 			p.warnOfOffered(hardware, s, removed)
@@ -48,16 +48,16 @@ func (p *planner) removeSpecs(all []*value) error {
 }
 
 // warnOfOffered warns of a spec that stays and still offers devices of a removed alias.
-func (p *planner) warnOfOffered(hardware devspec.Hardware, s at, removed Named) {
+func (p *planner) warnOfOffered(hardware devspec.Hardware, s *at, removed Named) {
 	var offered []string
 	for i := range hardware.Devices {
-		if d := &hardware.Devices[i]; d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID && hardware.Matches(s.spec(), d) {
+		if d := &hardware.Devices[i]; d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID && hardware.Matches(s.Spec, d) {
 			offered = append(offered, d.Address.String())
 		}
 	}
 	if len(offered) > 0 {
 		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
-			s.line.Where(), conf.Written(s.spec().Object), strings.Join(offered, ", ")))
+			s.line.Where(), conf.Written(s.Object), strings.Join(offered, ", ")))
 	}
 }
 

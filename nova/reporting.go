@@ -3,6 +3,7 @@ package nova
 import (
 	"fmt"
 
+	"gpustack/host"
 	"gpustack/nova/conf"
 )
 
@@ -33,4 +34,31 @@ func KeepReporting(now, before []byte) ([]byte, error) {
 		return nil, fmt.Errorf("keep %s: %w", ReportInPlacement, err)
 	}
 	return kept.Bytes(), nil
+}
+
+// ReshapeWarnings returns the warning that nova-compute needs the role service in Keystone to report
+// devices that guests have: it then reshapes its providers (nova/compute/resource_tracker.py,
+// _update_to_placement). Placement's policy permits that only to the role service since 9.0.0
+// (2023.1, placement/policies/reshaper.py), and oslo.policy enforces such defaults since 4.4.0
+// (2024.2), unless placement.conf sets enforce_new_defaults to False. None if the release or
+// the role is another. The user is that of files, which are those of nova-compute, in its order.
+func ReshapeWarnings(o Options, files []conf.Source) []string {
+	if !o.Placement || !o.Role.Computes() || o.Release < Dalmatian {
+		return nil
+	}
+	option := func(otherwise string, keys ...string) string {
+		for _, key := range keys { // the first that is set counts
+			o, _ := Side{Files: files}.last([]conf.Name{{Section: "placement", Key: key}})
+			if text, err := plain(o.Value); err == nil && text != "" {
+				return host.ShellWord(text)
+			}
+		}
+		return host.ShellWord(otherwise)
+	}
+	// The defaults are the names in OpenStack's installation guides.
+	return []string{"report_in_placement: Placement " + Dalmatian.String() +
+		" and later permits only users with the role service to reshape providers, as nova-compute does to report devices of guests. " +
+		"Without the role, nova-compute does not start on a host with such guests (ReshapeFailed, HTTP 403). Add the role before the restart: openstack role add" +
+		" --project " + option("service", "project_name", "project_id") + " --project-domain " + option("Default", "project_domain_name", "project_domain_id") +
+		" --user " + option("placement", "username", "user_id") + " --user-domain " + option("Default", "user_domain_name", "user_domain_id") + " service"}
 }

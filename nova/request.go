@@ -1,6 +1,7 @@
 package nova
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -69,17 +70,8 @@ func (r Request) Devices() int {
 
 // Same reports whether two requests are equal, in any order.
 func (r Request) Same(other Request) bool {
-	counts := map[Wanted]int{}
-	for _, w := range r {
-		counts[w]++
+	sorted := func(r Request) []Wanted {
+		return slices.SortedFunc(slices.Values(r), func(a, b Wanted) int { return cmp.Or(cmp.Compare(a.Alias, b.Alias), a.Count-b.Count) })
 	}
-	for _, w := range other {
-		counts[w]--
-	}
-	for _, n := range counts {
-		if n != 0 {
-			return false
-		}
-	}
-	return true
+	return slices.Equal(sorted(r), sorted(other))
 }

@@ -54,9 +54,9 @@ func Revert(file string, m edit.Meaning, now []byte, _ bool) ([]byte, error) {
 	if owner, where := conf.Owner(file, now); owner != "" {
 		return nil, &OwnedError{File: file, Owner: owner, Where: where}
 	}
-	f, err := conf.Parse(now)
+	f, err := parseConf(file, now)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, err
 	}
 	var edits []conf.Edit
 	for _, v := range m.Values {

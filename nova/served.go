@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"gpustack/host"
@@ -14,7 +15,7 @@ import (
 // which it remains.
 var ErrOneText = host.WithHint(host.WithCode(errors.New("one text cannot serve both"), host.CodeRemains, ""),
 	host.Textf("plan for one host at a time: give the inventory of that host alone to %s, or run it there",
-		host.NewCommand("nova configure").Flag("role", "compute").Flag("render", "ini").Elsewhere()))
+		Configure(Compute).Flag("render", "ini").Elsewhere()))
 
 // Division is how the functions of one product on a host are divided, by its records: host prepare
 // has recorded those for guests, container prepare those for containers, and others remain with the
@@ -162,35 +163,21 @@ func (m Machine) isOf(h Host) bool {
 	return h.Named(m.Name) || Host{Name: m.Name}.Named(h.Name)
 }
 
-// divided is a host with the division of a product's functions.
-type divided struct {
-	Host
-	Division
-}
-
-// typed returns the functions for guests that an alias selects by their type, or all where it
-// selects none.
-func (d divided) typed(alias Alias) []pci.Address {
+// typed returns those of the functions that an alias selects by their type, or all where it selects
+// none.
+func (h Host) typed(guests []pci.Address, alias Alias) []pci.Address {
 	object := map[string]any{}
 	if alias.DeviceType != "" {
 		object["device_type"] = alias.DeviceType
 	}
-	guests := slices.DeleteFunc(slices.Clone(d.Guests), func(a pci.Address) bool {
-		i := slices.IndexFunc(d.Devices, func(f pci.Device) bool { return f.Address == a })
-		return d.Devices[i].DeviceType != nil && !TakesType(object, string(*d.Devices[i].DeviceType))
+	typed := slices.DeleteFunc(slices.Clone(guests), func(a pci.Address) bool {
+		i := slices.IndexFunc(h.Devices, func(f pci.Device) bool { return f.Address == a })
+		return h.Devices[i].DeviceType != nil && !TakesType(object, string(*h.Devices[i].DeviceType))
 	})
-	if len(guests) == 0 {
-		return d.Guests
+	if len(typed) == 0 {
+		return guests
 	}
-	return guests
-}
-
-// divide returns the division of a product's functions on each host that the plan serves.
-func (o Options) divide(vendor, product pci.ID) (all []divided) {
-	for _, h := range o.served() {
-		all = append(all, divided{h, h.Divide(vendor, product)})
-	}
-	return all
+	return typed
 }
 
 // kept returns the functions that guests must not be offered.
@@ -213,26 +200,27 @@ func (d Division) withdrawn() []pci.Address {
 //
 // Errors: ErrOneText.
 func (o Options) offering(alias Alias) (addresses []pci.Address, isAll bool, err error) {
-	hosts := o.divide(alias.VendorID, alias.ProductID)
 	isAll = !o.ByAddress
-	from := map[pci.Address]divided{}
-	for _, h := range hosts {
-		guests := h.typed(alias)
-		isAll = isAll && len(h.kept()) == 0 && len(guests) == len(h.Guests)
+	from, with := map[pci.Address]Host{}, map[pci.Address]Host{} // the first host with each, for guests or not
+	for _, h := range slices.Backward(o.served()) {
+		d := h.Divide(alias.VendorID, alias.ProductID)
+		guests := h.typed(d.Guests, alias)
+		isAll = isAll && len(d.kept()) == 0 && len(guests) == len(d.Guests)
 		for _, a := range guests {
-			if _, twice := from[a]; !twice {
-				addresses, from[a] = append(addresses, a), h
-			}
+			from[a] = h
+		}
+		for _, a := range d.kept() {
+			with[a] = h
 		}
 	}
 	if isAll {
 		return nil, true, nil
 	}
-	slices.SortFunc(addresses, pci.Address.Compare)
 	var errs []error
+	addresses = slices.SortedFunc(maps.Keys(from), pci.Address.Compare)
 	for _, a := range addresses {
-		if i := slices.IndexFunc(hosts, func(h divided) bool { return slices.Contains(h.kept(), a) }); i >= 0 {
-			errs = append(errs, fmt.Errorf("%s is for guests on %s, but remains with %s: %w", a, from[a].Call(), hosts[i].Call(), ErrOneText))
+		if h, remains := with[a]; remains {
+			errs = append(errs, fmt.Errorf("%s is for guests on %s, but remains with %s: %w", a, from[a].Call(), h.Call(), ErrOneText))
 		}
 	}
 	return addresses, false, errors.Join(errs...)

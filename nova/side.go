@@ -167,9 +167,14 @@ func readGiven(root host.Root, from document.Source, name string) (*conf.File, e
 	if is := document.Recognize(text).Kind; is != document.Unknown {
 		return nil, document.Expected(document.Name(name), document.NovaConf, is)
 	}
+	return parseConf(document.Name(name), text)
+}
+
+// parseConf parses a configuration file, which errors name.
+func parseConf(name string, text []byte) (*conf.File, error) {
 	file, err := conf.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", document.Name(name), err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return file, nil
 }
@@ -272,11 +277,7 @@ func withStrays(root host.Root, names []string, role Role) (all, warnings []stri
 		return nil, nil, err
 	}
 	for _, s := range strays {
-		files, err := s.Files(root)
-		if err != nil {
-			return nil, nil, err
-		}
-		names = append(names, files...)
+		names = append(names, s.Files...)
 		text := s.Name + ": Nova's services read it too, unless they are started with --config-file"
 		if s.Hides != "" {
 			text = fmt.Sprintf("%s: Nova's services read it instead of %s, unless they are started with --config-file", s.Name, s.Hides)
@@ -297,11 +298,7 @@ func readConf(root host.Root, name string) (*conf.File, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%s: %w", name, ErrUnset)
 	}
-	file, err := conf.Parse(f.Content)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	return file, nil
+	return parseConf(name, f.Content)
 }
 
 // Name returns the name of the first file that is not a package's, by which messages call the
@@ -336,4 +333,16 @@ func (s Side) Find(names ...conf.Name) []Placed {
 func (s Side) IsOn(n conf.Name) bool {
 	found := s.Find(n)
 	return len(found) > 0 && conf.IsTrue(found[len(found)-1].Value)
+}
+
+// HostNames returns the possible names of the host of a side: the option host, or else the names of
+// the files and of their folders.
+func (s Side) HostNames() (names []string) {
+	if found := s.Find(conf.Name{Section: "DEFAULT", Key: "host"}); len(found) > 0 {
+		return []string{found[len(found)-1].Value}
+	}
+	for _, f := range s.Files {
+		names = append(names, strings.TrimSuffix(path.Base(f.Name), ".conf"), path.Base(path.Dir(f.Name)))
+	}
+	return names
 }

@@ -101,7 +101,7 @@ func (s Side) StartFaults(h devspec.Hardware, r Release) (faults []devspec.Fault
 		// nova/pci/devspec.py, one_time_use
 		if !isReported && r >= Flamingo && slices.ContainsFunc(l.Specs, func(s devspec.Spec) bool { return s.IsOn("one_time_use") }) {
 			faults = append(faults, devspec.Fault{Line: l, Seen: "a device_spec has one_time_use, but report_in_placement is not set",
-				Remedy: host.Textf("run %s", host.NewCommand("nova configure").Flag("role", string(Compute)).Flag("placement"))})
+				Remedy: host.Textf("run %s", Configure(Compute).Flag("placement"))})
 		}
 	}
 	return faults

@@ -34,6 +34,11 @@ func (r Role) Computes() bool { return r == Compute || r == All }
 // earlier ones too: they tell which devices are offered, and an upgrade needs them.
 func (r Role) ReadsAliases(release Release) bool { return r.Controls() || release >= Newton }
 
+// Configure returns the command nova configure for a machine with a role.
+func Configure(role Role) host.Command {
+	return host.NewCommand("nova configure").Flag("role", string(role))
+}
+
 // Host is the devices of one compute node, as host scan lists them.
 type Host struct {
 	Name     string
@@ -87,7 +92,7 @@ type Want struct {
 
 // errNoAlias means that neither the options nor the files of a machine name a device for guests.
 var errNoAlias = host.WithHint(errors.New("no alias given"), host.Textf("%s with the output of %s on the compute nodes, or --alias NAME=VENDOR:PRODUCT",
-	host.NewCommand("nova configure").Flag("role", string(Controller)).Flag("inventory", "FILE"), host.NewCommand("host scan").Flag("o", "json").Elsewhere()))
+	Configure(Controller).Flag("inventory", "FILE"), host.NewCommand("host scan").Flag("o", "json").Elsewhere()))
 
 // keptAliases returns the aliases of the machine's own files that the options keep without naming
 // one: a command without options brings the other lines in order.
@@ -109,7 +114,8 @@ func NewWant(o Options) (Want, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	w := Want{Aliases: o.typed(), Warnings: o.warnUntyped()}
+	var w Want
+	w.Aliases, w.Warnings = o.typed()
 	var names named
 	for _, p := range products {
 		if err := names.add(o, p); err != nil {

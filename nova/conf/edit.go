@@ -40,15 +40,15 @@ var ErrVerify = host.WithHint(errors.New("the edited file would not have the int
 //
 // Errors: ErrVerify.
 func (f *File) Set(s Setting) (*File, error) {
-	e := editor{file: f, setting: s, want: slices.Clone(s.Values), gone: map[int]bool{}, text: map[int]string{}, before: map[int][]string{}}
+	e := editor{file: f, setting: s, before: map[int][]string{}, instead: map[int][]string{}}
 	e.order()
-	for _, v := range e.written() {
+	for _, v := range e.written {
 		unwritable := func(r rune) bool { return unicode.IsControl(r) && (r != '\n' || !s.Continued) }
 		if !utf8.ValidString(v) || strings.ContainsFunc(v, unwritable) {
 			return nil, fmt.Errorf("%s: the value contains control characters or is not UTF-8", s.Names[0])
 		}
 	}
-	if len(e.want)+len(e.gone)+len(e.text)+len(e.before) == 0 {
+	if len(e.before)+len(e.instead) == 0 {
 		return f, nil
 	}
 	after, err := parse(e.assemble())
@@ -58,54 +58,28 @@ func (f *File) Set(s Setting) (*File, error) {
 	return after, f.verify(after, s)
 }
 
-type editor struct {
-	file    *File
-	setting Setting
-	want    []string // values that still need a line
-	last    *Option  // after which new lines are inserted
-	gone    map[int]bool
-	text    map[int]string   // lines that change
-	before  map[int][]string // values whose new lines are inserted before a line
-	rewrote []string         // values of lines that change
-}
-
-// written returns the values of new and changed lines.
-func (e *editor) written() []string {
-	values := append(slices.Clone(e.want), e.rewrote...)
-	for _, v := range e.before {
-		values = append(values, v...)
-	}
-	return values
-}
-
-func (e *editor) same(have, want string) bool {
-	if e.setting.Same != nil {
-		return e.setting.Same(have, want)
+func (s Setting) same(have, want string) bool {
+	if s.Same != nil {
+		return s.Same(have, want)
 	}
 	return have == want
 }
 
-// rewrite changes the value of a line. The key and the blanks around the sign stay.
-func (e *editor) rewrite(o Option, value string) {
-	old := e.file.lines[o.first].text
-	if changed, ok := e.text[o.first]; ok { // its key is already changed
-		old = changed
-	}
-	at := strings.IndexAny(old, ":=") + 1
-	blank := old[at : len(old)-len(strings.TrimLeftFunc(old[at:], isSpace))]
-	e.text[o.first] = old[:at] + blank + encode(value, e.file.lineEnd())
-	for i := o.first + 1; i <= o.last; i++ {
-		e.gone[i] = true
-	}
-	e.rewrote = append(e.rewrote, value)
+type editor struct {
+	file    *File
+	setting Setting
+	before  map[int][]string // new lines before a line
+	instead map[int][]string // what a line becomes, nothing where it is removed
+	written []string         // values of new and changed lines
 }
 
 // order keeps the longest sequence of lines whose values are in the wanted order. Lines between two
 // of them get other wanted values, or are removed; remaining values get new lines there.
 func (e *editor) order() {
 	var lines []Option // lines in the section to write to
+	want := e.setting.Values
 	for _, o := range e.file.Find(e.setting.Names...) {
-		isSingle, isCurrent := !e.setting.Multi && len(e.want) > 0, e.setting.Names[0].is(o)
+		isSingle, isCurrent := !e.setting.Multi && len(want) > 0, e.setting.Names[0].is(o)
 		switch n := len(lines); {
 		case !sameSection(o.Section, e.setting.Names[0].Section), isSingle && !isCurrent:
 			e.remove(o)
@@ -115,8 +89,7 @@ func (e *editor) order() {
 			lines = append(lines, o)
 		}
 	}
-	want := e.want
-	e.want = nil
+	var last *Option // the line that remains before the next values
 	at, from := 0, 0 // the first line and the first value that are not placed
 	for _, k := range append(e.common(lines, want), pair{len(lines), len(want)}) {
 		values := want[from:k.value]
@@ -125,29 +98,52 @@ func (e *editor) order() {
 				e.remove(lines[at])
 				continue
 			}
-			e.renamed(lines[at])
-			e.rewrite(lines[at], values[0])
-			e.last, values = &lines[at], values[1:]
+			e.keep(lines[at], &values[0])
+			last, values = &lines[at], values[1:]
 		}
 		if k.line == len(lines) {
-			e.want = values
+			next, opening := e.place(last)
+			e.insert(next, opening, values)
 			break
 		}
-		if len(values) > 0 {
-			e.before[lines[at].first] = values
-		}
-		e.renamed(lines[at])
-		e.last, at, from = &lines[at], at+1, k.value+1
-	}
-	if e.last == nil && len(lines) > 0 {
-		e.last = &lines[len(lines)-1]
+		e.insert(lines[at].first, nil, values)
+		e.keep(lines[at], nil)
+		last, at, from = &lines[at], at+1, k.value+1
 	}
 }
 
-// renamed renames a line unless it has the right name.
-func (e *editor) renamed(o Option) {
-	if !e.setting.Names[0].is(o) {
-		e.rename(o)
+// keep keeps the line of an option under the name to write, with another value unless that is nil.
+// The blanks around the sign stay.
+func (e *editor) keep(o Option, value *string) {
+	key, text := e.setting.Names[0].Key, e.file.lines[o.first].text
+	if value == nil && o.Key == key {
+		return
+	}
+	text = strings.Replace(text, o.Key, key, 1)
+	if value != nil {
+		at := strings.IndexAny(text, ":=") + 1
+		blank := text[at : len(text)-len(strings.TrimLeftFunc(text[at:], isSpace))]
+		text = text[:at] + blank + encode(*value, e.file.lineEnd())
+		e.remove(o)
+		e.written = append(e.written, *value)
+	}
+	e.instead[o.first] = []string{text}
+}
+
+// insert adds lines with values before a line, after those that begin a section.
+func (e *editor) insert(at int, opening, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	for _, v := range values {
+		opening = append(opening, e.setting.Names[0].Key+" = "+encode(v, e.file.lineEnd()))
+	}
+	e.before[at], e.written = opening, append(e.written, values...)
+}
+
+func (e *editor) remove(o Option) {
+	for i := o.first; i <= o.last; i++ {
+		e.instead[i] = nil
 	}
 }
 
@@ -162,7 +158,7 @@ func (e *editor) common(lines []Option, values []string) []pair {
 	}
 	for i, o := range slices.Backward(lines) {
 		for j, v := range slices.Backward(values) {
-			if e.same(o.Value, v) {
+			if e.setting.same(o.Value, v) {
 				longest[i][j] = longest[i+1][j+1] + 1
 			} else {
 				longest[i][j] = max(longest[i+1][j], longest[i][j+1])
@@ -172,7 +168,7 @@ func (e *editor) common(lines []Option, values []string) []pair {
 	var pairs []pair
 	for i, j := 0, 0; i < len(lines) && j < len(values); {
 		switch {
-		case e.same(lines[i].Value, values[j]):
+		case e.setting.same(lines[i].Value, values[j]):
 			pairs = append(pairs, pair{i, j})
 			i, j = i+1, j+1
 		case longest[i+1][j] >= longest[i][j+1]:
@@ -182,18 +178,6 @@ func (e *editor) common(lines []Option, values []string) []pair {
 		}
 	}
 	return pairs
-}
-
-func (e *editor) remove(o Option) {
-	for i := o.first; i <= o.last; i++ {
-		e.gone[i] = true
-	}
-}
-
-func (e *editor) rename(o Option) {
-	old := e.file.lines[o.first].text
-	at := strings.Index(old, o.Key)
-	e.text[o.first] = old[:at] + e.setting.Names[0].Key + old[at+len(o.Key):]
 }
 
 // encode returns a value as it must be written: in quotes if it would lose its own quotes or white
@@ -211,46 +195,28 @@ func encode(value, end string) string {
 
 // assemble returns the text of the edited file.
 func (e *editor) assemble() string {
-	f := e.file
-	at, opening := e.place()
-	end := f.lineEnd()
 	var text strings.Builder
-	text.Grow(len(f.text) + 1024)
-	last := "" // the end of the last line
-	write := func(line, end string) {
+	text.Grow(len(e.file.text) + 1024)
+	end := "\n" // of the last line
+	write := func(line, with string) {
 		text.WriteString(line)
-		text.WriteString(end)
-		last = end
+		text.WriteString(with)
+		end = with
 	}
-	insert := func(values, opening []string) {
-		if len(values) == 0 {
-			return
+	for i, l := range append(slices.Clip(e.file.lines), line{}) {
+		for _, added := range e.before[i] {
+			if end == "" {
+				write("", e.file.lineEnd())
+			}
+			write(added, e.file.lineEnd())
 		}
-		if text.Len() > 0 && last == "" {
-			write("", end)
+		instead, changes := e.instead[i]
+		if !changes {
+			instead = []string{l.text}
 		}
-		for _, l := range opening {
-			write(l, end)
+		for _, line := range instead {
+			write(line, l.end)
 		}
-		for _, v := range values {
-			write(e.setting.Names[0].Key+" = "+encode(v, end), end)
-		}
-	}
-	for i, l := range f.lines {
-		if i == at {
-			insert(e.want, opening)
-		}
-		insert(e.before[i], nil)
-		if e.gone[i] {
-			continue
-		}
-		if changed, ok := e.text[i]; ok {
-			l.text = changed
-		}
-		write(l.text, l.end)
-	}
-	if at == len(f.lines) {
-		insert(e.want, opening)
 	}
 	return text.String()
 }
@@ -265,12 +231,12 @@ func (f *File) lineEnd() string {
 	return "\n"
 }
 
-// place returns the line before which new lines are inserted, and the lines that begin a new
-// section.
-func (e *editor) place() (at int, opening []string) {
+// place returns the line before which new lines are inserted: the one after last, if that is not
+// nil; and the lines that begin a new section.
+func (e *editor) place(last *Option) (at int, opening []string) {
 	f, name := e.file, e.setting.Names[0]
-	if e.last != nil {
-		return e.last.last + 1, nil
+	if last != nil {
+		return last.last + 1, nil
 	}
 	header, commentedAt := -1, -1
 	commented := regexp.MustCompile(`^[#;][ \t]*` + regexp.QuoteMeta(name.Key) + `[ \t]*[=:]`)
@@ -293,7 +259,7 @@ func (e *editor) place() (at int, opening []string) {
 	case commentedAt >= 0:
 		return commentedAt + 1, nil
 	case header < 0:
-		if len(f.lines) == 0 || strings.TrimFunc(f.lines[len(f.lines)-1].text, isSpace) == "" {
+		if len(f.lines) == 0 || isBlank(f.lines[len(f.lines)-1].text) {
 			return len(f.lines), []string{"[" + name.Section + "]"}
 		}
 		return len(f.lines), []string{"", "[" + name.Section + "]"}
@@ -317,12 +283,11 @@ func (f *File) verify(after *File, s Setting) error {
 	if !s.Multi && len(got) > 0 && len(s.Values) > 0 {
 		got = got[len(got)-1:]
 	}
-	e := editor{setting: s}
 	if len(got) != len(s.Values) {
 		return fmt.Errorf("%w: %s has %d values, not %d", ErrVerify, s.Names[0], len(got), len(s.Values))
 	}
 	for i, want := range s.Values {
-		if !e.same(got[i], want) {
+		if !s.same(got[i], want) {
 			return fmt.Errorf("%w: a value of %s is missing, or in the wrong place", ErrVerify, s.Names[0])
 		}
 	}

@@ -1,7 +1,6 @@
 package conf
 
 import (
-	"bytes"
 	"regexp"
 	"strings"
 
@@ -88,17 +87,10 @@ var ownedDirs = []string{"/etc/kolla/", "/var/lib/config-data/", "/var/lib/opens
 // Owner returns the tool that generates a file and where an operator sets its options, or "" if no
 // tool generates it.
 func Owner(name string, text []byte) (owner, where string) {
-	end := 0
-	for range 20 {
-		if at := bytes.IndexByte(text[end:], '\n'); at >= 0 {
-			end += at + 1
-		} else {
-			end = len(text)
-		}
-	}
 	var head strings.Builder
-	for i, l := range split(string(text[:end])) {
-		if i >= 20 || l.text != "" && !strings.HasPrefix(l.text, "#") && !strings.HasPrefix(l.text, ";") {
+	n := 0
+	for l := range linesOf(string(text)) {
+		if n++; n > 20 || l.text != "" && l.text[0] != '#' && l.text[0] != ';' {
 			break
 		}
 		head.WriteString(l.text + "\n")

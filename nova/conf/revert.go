@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 )
 
 // Edit is the change of one option: all its values in their order, none if it is not set. Without a
@@ -23,7 +22,7 @@ func Edits(before, after *File) []Edit {
 		if before.has(s.name) || slices.ContainsFunc(edits, func(e Edit) bool { return sameSection(e.Name.Section, s.name) }) {
 			continue
 		}
-		if n := len(before.lines); n > 0 && !before.blank(n-1) && s.at > 0 && after.lines[s.at-1].text == "" {
+		if n := len(before.lines); n > 0 && !isBlank(before.lines[n-1].text) && s.at > 0 && after.lines[s.at-1].text == "" {
 			header.After = append([]string{""}, header.After...)
 		}
 		edits = append(edits, header)
@@ -42,10 +41,6 @@ func Edits(before, after *File) []Edit {
 
 func (f *File) has(name string) bool {
 	return slices.ContainsFunc(f.sections, func(s section) bool { return sameSection(s.name, name) })
-}
-
-func (f *File) blank(line int) bool {
-	return strings.TrimFunc(f.lines[line].text, isSpace) == ""
 }
 
 func (f *File) values(name Name) []string {
@@ -212,32 +207,28 @@ func sameValue(a, b string) bool {
 // withoutSection returns the file without the header of a section that is empty by now.
 func (f *File) withoutSection(e Edit) (*File, error) {
 	var headers []int
-	next := -1 // the header after the last one of the section
-	for _, s := range f.sections {
+	for i, s := range f.sections {
 		if sameSection(s.name, e.Name.Section) {
-			headers, next = append(headers, s.at), -1
-		} else if len(headers) > 0 && next < 0 {
-			next = s.at
+			headers = append(headers, i)
 		}
 	}
 	if len(headers) != 1 {
 		return f, nil
 	}
-	from, to := headers[0], len(f.lines)
-	if next >= 0 {
-		to = next
+	header, to := f.sections[headers[0]].at, len(f.lines)
+	if next := headers[0] + 1; next < len(f.sections) {
+		to = f.sections[next].at
 	}
-	for i := from + 1; i < to; i++ {
-		if !f.blank(i) {
-			return f, nil // it has options or comments
-		}
+	if slices.ContainsFunc(f.lines[header+1:to], func(l line) bool { return !isBlank(l.text) }) {
+		return f, nil // it has options or comments
 	}
+	from := header
 	if len(e.After) > 1 && from > 0 && f.lines[from-1].text == "" {
 		from--
 	}
 	var text []byte
 	for i, l := range f.lines {
-		if i < from || i > headers[0] {
+		if i < from || i > header {
 			text = append(append(text, l.text...), l.end...)
 		}
 	}

@@ -236,23 +236,9 @@ func hexadecimal(text string, most int) (int, error) {
 	return int(n), nil
 }
 
-// truthy is what Python's if makes of a value of JSON.
+// truthy is what Python's if makes of a value of JSON: these are false.
 func truthy(value any) bool {
-	switch v := value.(type) {
-	case nil:
-		return false
-	case bool:
-		return v
-	case string:
-		return v != ""
-	case float64:
-		return v != 0
-	case []any:
-		return len(v) > 0
-	case map[string]any:
-		return len(v) > 0
-	}
-	return true
+	return !slices.Contains([]string{"null", "false", `""`, "0", "-0", "[]", "{}"}, conf.Written(value))
 }
 
 // Opaque reports whether the addresses that the spec matches cannot be determined.

@@ -191,7 +191,11 @@ func (c *checker) specsOf(s side) []specAt {
 
 // add adds a finding. effect continues a sentence that begins with "Nova".
 func (c *checker) add(check string, status host.Status, file string, line int, seen, effect string, remedy host.Text) {
-	c.findings = append(c.findings, host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
+	c.findings = append(c.findings, finding(check, status, file, line, seen, effect, remedy))
+}
+
+func finding(check string, status host.Status, file string, line int, seen, effect string, remedy host.Text) host.Finding {
+	return host.Finding{Check: check, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy}
 }
 
 // stop adds a failure with which a service does not start, or fails whatever it is asked.
@@ -279,7 +283,7 @@ func (c *checker) filters(of side) {
 	filters := s.Filters(r)
 	if !slices.Contains(filters.Enabled, "PciPassthroughFilter") {
 		c.add(checkFilters, host.Fail, filters.File, filters.Line, "PciPassthroughFilter is not enabled",
-			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", host.NewCommand("nova configure").Flag("role", "controller")))
+			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", nova.Configure(nova.Controller)))
 	}
 	if !slices.Contains(filters.Enabled, "ComputeFilter") {
 		c.add(checkFilters, host.Warn, filters.File, filters.Line, "ComputeFilter is not enabled", "also schedules guests to hosts whose nova-compute is down or disabled",
@@ -290,7 +294,7 @@ func (c *checker) filters(of side) {
 		if i >= 0 && !slices.Contains(filters.Enabled, "NUMATopologyFilter") {
 			c.add(checkFilters, host.Warn, filters.File, filters.Line, fmt.Sprintf("NUMATopologyFilter is not enabled, and alias %s has numa_policy required", name),
 				"also schedules guests with NUMA nodes to hosts whose free devices are on others, where they fail",
-				host.Textf("add it: %s", host.NewCommand("nova configure").Flag("role", "controller")))
+				host.Textf("add it: %s", nova.Configure(nova.Controller)))
 			break
 		}
 	}
@@ -425,70 +429,6 @@ func allList(hosts []nova.Host, vendor any) bool {
 // scanAll is the remedy where an inventory lists too little.
 var scanAll = host.Textf("give inventories of %s", host.NewCommand("host scan").Flag("all").Flag("o", "json").Elsewhere())
 
-// missing finds device specs for products that the compute node does not have.
-func (c *checker) missing() {
-	for _, s := range c.sides {
-		nodes := c.of(s)
-		if len(nodes) == 0 {
-			continue
-		}
-		where := "no host in the inventories has"
-		if nodes[0].isSure && len(nodes) == 1 {
-			where = nodes[0].Call() + " does not have"
-		}
-		var devices []pci.Device
-		for _, n := range nodes {
-			devices = append(devices, n.Devices...)
-		}
-		for _, at := range c.specsOf(s) {
-			spec := at.spec
-			switch isProduct := spec.Vendor != devspec.Anything && spec.Product != devspec.Anything; {
-			case spec.Faulty, !isProduct, slices.ContainsFunc(devices, func(d pci.Device) bool {
-				return d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())
-			}):
-			case !allList(hostsOf(nodes), spec.Vendor):
-				c.addSpec(at.line, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
-					spec.Product), "matches no device with it if the host has none", scanAll)
-			default:
-				c.addSpec(at.line, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
-					"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
-			}
-		}
-	}
-}
-
-// keptFunctions finds functions that a spec of a compute node matches although they should remain
-// with the host, beside identical functions for guests, or containers have them, on each machine to
-// which its files may belong.
-func (c *checker) keptFunctions(s side) {
-	configure := host.Textf("run %s there", host.NewCommand("nova configure").Flag("role", "compute"))
-	for _, at := range c.specsOf(s) {
-		file, line := at.line.File, at.line.Option.Line()
-		for _, n := range c.of(s) {
-			if kept := n.WronglyOffered(n.hardware, at.spec); len(kept) > 0 {
-				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), n.Call()), file)
-				c.add(checkDeviceSpec, status, file, line, seen, "assigns them to guests", configure)
-			}
-			var both []string
-			for i := range n.Devices {
-				if d := &n.Devices[i]; slices.Contains(n.Containers, d.Address) && n.hardware.Matches(at.spec, d) {
-					both = append(both, d.Address.String())
-				}
-			}
-			if both == nil {
-				continue
-			}
-			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), n.Call()), file)
-			remedy := configure
-			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
-				remedy = host.Plain("remove the address from the device_spec")
-			}
-			c.add(checkDeviceSpec, status, file, line, seen, "can assign to a guest what a container uses",
-				host.Textf("%s, or take it from containers: %s", remedy, host.NewCommand("container prepare").Flag("remove", both[0])))
-		}
-	}
-}
-
 // guess returns the status and the text of a failure: a warning if it is not sure that the file
 // belongs to the host.
 func (n node) guess(seen, file string) (host.Status, string) {
@@ -503,23 +443,6 @@ func (c *checker) someSpecMatches(at []aliasAt) bool {
 	return slices.ContainsFunc(at, func(a aliasAt) bool {
 		return slices.ContainsFunc(c.specs, func(s specAt) bool { return nova.CanMatch(s.spec.Object, a.object) })
 	})
-}
-
-// flavors checks the requests of flavors against the aliases, whose names are case-sensitive.
-func (c *checker) flavors(flavors []Flavor) {
-	for _, f := range flavors {
-		request, err := nova.ParseRequest(f.Request)
-		for _, fault := range host.Split(err) {
-			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor",
-				host.Plain("openstack flavor set --property pci_passthrough:alias=NAME:COUNT"))
-		}
-		for _, w := range request {
-			if c.aliases[w.Alias] == nil {
-				seen, remedy := c.undefined(f, w)
-				c.add(checkFlavors, host.Fail, "", 0, seen, "rejects guests of this flavor (PciRequestAliasNotDefined)", remedy)
-			}
-		}
-	}
 }
 
 // asksPlacement reports whether the services of a controller that need pci_in_placement have it, or
@@ -552,10 +475,10 @@ func (c *checker) placement() {
 			case asks && !reports:
 				c.add(checkPlacement, host.Fail, compute.Name(), 0, fmt.Sprintf("report_in_placement is not set, but %s sets pci_in_placement",
 					controller.Name()), "never schedules guests with devices to this host",
-					host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "compute").Flag("placement")))
+					host.Textf("run %s here", nova.Configure(nova.Compute).Flag("placement")))
 			case reports && !asks:
 				c.add(checkPlacement, host.Warn, controller.Name(), 0, fmt.Sprintf("pci_in_placement is not set, but %s reports its devices", compute.Name()),
-					"schedules devices without Placement", host.Textf("run %s here", host.NewCommand("nova configure").Flag("role", "controller").Flag("placement")))
+					"schedules devices without Placement", host.Textf("run %s here", nova.Configure(nova.Controller).Flag("placement")))
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed
 	switch {
 	case len(others) > 0 && !isServed:
 		c.add(checkAlias, host.Fail, at[0].file, at[0].line, fmt.Sprintf("the devices of alias %s have device_type %s", name, strings.Join(types, ", ")),
-			"finds no host (NoValidHost)", pools.OtherType.Remedy(host.NewCommand("nova configure").Flag("role", string(at[0].side.Role)),
+			"finds no host (NoValidHost)", pools.OtherType.Remedy(nova.Configure(at[0].side.Role),
 				contents(at, at[0].side), types, ""))
 	case len(words) > 0:
 		remedy := host.Plain("define another alias with their device_type")

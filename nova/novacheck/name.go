@@ -36,8 +36,7 @@ func (c *checker) names() {
 			renamed := maps.Clone(second[0].object)
 			renamed["name"] = one
 			if value := nova.AliasOption(renamed); value != "" && status == host.Fail {
-				remedy = host.Textf("use one name: %s", host.NewCommand("nova configure").
-					Flag("role", string(second[0].side.Role)).Flag("remove-alias", other).Flag("alias", value))
+				remedy = host.Textf("use one name: %s", nova.Configure(second[0].side.Role).Flag("remove-alias", other).Flag("alias", value))
 			}
 			seen := fmt.Sprintf("alias %s differs in case only from alias %s (%s:%d)", other, one, first[0].file, first[0].line)
 			c.add(checkAlias, status, second[0].file, second[0].line, seen, effect, remedy)
@@ -50,7 +49,7 @@ func (c *checker) names() {
 // known has another device type, the alias gets that.
 func (c *checker) define(role nova.Role, at []aliasAt, as side) host.Text {
 	alias, first := contents(at, as), where(at, as)
-	return pools.NotOffered.Remedy(host.NewCommand("nova configure").Flag("role", string(role)), alias, nova.TypesOfProduct(alias[0], c.known()),
+	return pools.NotOffered.Remedy(nova.Configure(role), alias, nova.TypesOfProduct(alias[0], c.known()),
 		fmt.Sprintf("%s:%d", first.file, first.line))
 }
 
@@ -77,4 +76,21 @@ func (c *checker) undefined(f Flavor, w nova.Wanted) (seen string, remedy host.T
 		}
 	}
 	return seen, remedy
+}
+
+// flavors checks the requests of flavors against the aliases, whose names are case-sensitive.
+func (c *checker) flavors(flavors []Flavor) {
+	for _, f := range flavors {
+		request, err := nova.ParseRequest(f.Request)
+		for _, fault := range host.Split(err) {
+			c.add(checkFlavors, host.Fail, "", 0, fmt.Sprintf("flavor %s: %v", f.Name, fault), "rejects guests of this flavor",
+				host.Plain("openstack flavor set --property pci_passthrough:alias=NAME:COUNT"))
+		}
+		for _, w := range request {
+			if c.aliases[w.Alias] == nil {
+				seen, remedy := c.undefined(f, w)
+				c.add(checkFlavors, host.Fail, "", 0, seen, "rejects guests of this flavor (PciRequestAliasNotDefined)", remedy)
+			}
+		}
+	}
 }

@@ -35,7 +35,7 @@ func (c *checker) prepared() {
 // alone.
 func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	add := func(status host.Status, file string, line int, seen, effect string, remedy host.Text) {
-		findings = append(findings, host.Finding{Check: checkDeviceSpec, Status: status, File: file, Line: line, Seen: seen, Effect: "Nova " + effect, Remedy: remedy})
+		findings = append(findings, finding(checkDeviceSpec, status, file, line, seen, effect, remedy))
 	}
 	configure := host.Textf("run %s", o.Configure(m))
 	present := slices.DeleteFunc(slices.Clone(m.Selected), func(a pci.Address) bool { return !m.Has(a) })
@@ -84,12 +84,9 @@ func absent(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 		if m.Has(a) {
 			continue
 		}
-		f := host.Finding{
-			Check: checkDeviceSpec, Status: host.Warn, File: o.Files[0],
-			Seen:   fmt.Sprintf("%s, which host prepare has selected for guests, is not on this machine", a),
-			Effect: "Nova never assigns it to a guest",
-			Remedy: host.Textf("run %s, then %s", host.NewCommand("host prepare").Flag("remove", a.String()), configure),
-		}
+		f := finding(checkDeviceSpec, host.Warn, o.Files[0], 0,
+			fmt.Sprintf("%s, which host prepare has selected for guests, is not on this machine", a), "never assigns it to a guest",
+			host.Textf("run %s, then %s", host.NewCommand("host prepare").Flag("remove", a.String()), configure))
 		if i := slices.IndexFunc(specs, func(r devspec.Reported) bool { return r.Spec.Single == a.String() }); i >= 0 {
 			f.File, f.Line = specs[i].Line.File, specs[i].Line.Option.Line()
 			specs = slices.Delete(specs, i, i+1)
@@ -101,11 +98,9 @@ func absent(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 		if m.Wrote(r.Line) {
 			remedy = host.Textf("run %s", configure)
 		}
-		findings = append(findings, host.Finding{
-			Check: checkDeviceSpec, Status: host.Warn, File: r.Line.File, Line: r.Line.Option.Line(),
-			Seen:   "no function of this machine matches the device_spec " + conf.Written(r.Spec.Object),
-			Effect: "Nova assigns to guests whatever function comes to that address and matches", Remedy: remedy,
-		})
+		findings = append(findings, finding(checkDeviceSpec, host.Warn, r.Line.File, r.Line.Option.Line(),
+			"no function of this machine matches the device_spec "+conf.Written(r.Spec.Object),
+			"assigns to guests whatever function comes to that address and matches", remedy))
 	}
 	return findings
 }
@@ -177,4 +172,68 @@ func toPrepare(functions []devspec.Reported) host.Text {
 		return nil
 	}
 	return host.Textf("run %s and reboot", prepare)
+}
+
+// missing finds device specs for products that the compute node does not have.
+func (c *checker) missing() {
+	for _, s := range c.sides {
+		nodes := c.of(s)
+		if len(nodes) == 0 {
+			continue
+		}
+		where := "no host in the inventories has"
+		if nodes[0].isSure && len(nodes) == 1 {
+			where = nodes[0].Call() + " does not have"
+		}
+		var devices []pci.Device
+		for _, n := range nodes {
+			devices = append(devices, n.Devices...)
+		}
+		for _, at := range c.specsOf(s) {
+			spec := at.spec
+			switch isProduct := spec.Vendor != devspec.Anything && spec.Product != devspec.Anything; {
+			case spec.Faulty, !isProduct, slices.ContainsFunc(devices, func(d pci.Device) bool {
+				return d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())
+			}):
+			case !allList(hostsOf(nodes), spec.Vendor):
+				c.addSpec(at.line, host.NA, fmt.Sprintf("a device_spec selects product %s:%s, which is no GPU, and an inventory lists GPUs only", spec.Vendor,
+					spec.Product), "matches no device with it if the host has none", scanAll)
+			default:
+				c.addSpec(at.line, host.Warn, fmt.Sprintf("a device_spec selects product %s:%s, which %s", spec.Vendor, spec.Product, where),
+					"matches no device with it", host.Textf("%s lists the devices of a host", host.NewCommand("host scan").Flag("all")))
+			}
+		}
+	}
+}
+
+// keptFunctions finds functions that a spec of a compute node matches although they should remain
+// with the host, beside identical functions for guests, or containers have them, on each machine to
+// which its files may belong.
+func (c *checker) keptFunctions(s side) {
+	configure := host.Textf("run %s there", nova.Configure(nova.Compute))
+	for _, at := range c.specsOf(s) {
+		file, line := at.line.File, at.line.Option.Line()
+		for _, n := range c.of(s) {
+			if kept := n.WronglyOffered(n.hardware, at.spec); len(kept) > 0 {
+				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), n.Call()), file)
+				c.add(checkDeviceSpec, status, file, line, seen, "assigns them to guests", configure)
+			}
+			var both []string
+			for i := range n.Devices {
+				if d := &n.Devices[i]; slices.Contains(n.Containers, d.Address) && n.hardware.Matches(at.spec, d) {
+					both = append(both, d.Address.String())
+				}
+			}
+			if both == nil {
+				continue
+			}
+			status, seen := n.guess(fmt.Sprintf("a device_spec matches %s, which containers of %s have", strings.Join(both, ", "), n.Call()), file)
+			remedy := configure
+			if !at.spec.Everywhere() { // nova configure leaves addresses that it has not written
+				remedy = host.Plain("remove the address from the device_spec")
+			}
+			c.add(checkDeviceSpec, status, file, line, seen, "can assign to a guest what a container uses",
+				host.Textf("%s, or take it from containers: %s", remedy, host.NewCommand("container prepare").Flag("remove", both[0])))
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
@@ -100,57 +101,52 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 	c.shadowed(s)
 }
 
-// order is the device_specs of a side in their order, with the hardware that they are judged by.
-type order struct {
-	specs []specAt
-	all   devspec.Hardware // of all hosts
-}
-
 // shadowed finds specs without effect, because earlier specs match all of their devices.
 func (c *checker) shadowed(s side) {
-	o, nodes := order{specs: c.specsOf(s)}, c.of(s)
+	specs, nodes := c.specsOf(s), c.of(s)
+	var devices []pci.Device
 	for _, n := range nodes {
-		o.all.Devices = append(o.all.Devices, n.Devices...)
+		devices = append(devices, n.Devices...)
 	}
-	o.all = devspec.NewHardware(o.all.Devices, s.Interfaces)
-	for i, it := range o.specs {
-		by := o.broader(i)
+	all := devspec.NewHardware(devices, s.Interfaces)
+	for i, it := range specs {
+		by := broader(all, specs, i)
 		if by < 0 && len(nodes) == 1 { // of several hosts, each may have a file of its own
-			by = o.together(i)
+			by = together(all, specs, i)
 		}
 		if by >= 0 {
-			c.addShadowed(it, o.specs[by], o.all.Contains(it.spec, o.specs[by].spec))
+			c.addShadowed(it, specs[by], all.Contains(it.spec, specs[by].spec))
 		}
 	}
 }
 
 // broader returns the index of a spec that matches all devices of spec i and is read first, or -1.
-func (o order) broader(i int) int {
-	it := o.specs[i]
-	by := slices.IndexFunc(o.specs[:i], func(s specAt) bool { return o.all.Contains(s.spec, it.spec) })
+func broader(all devspec.Hardware, specs []specAt, i int) int {
+	it := specs[i]
+	by := slices.IndexFunc(specs[:i], func(s specAt) bool { return all.Contains(s.spec, it.spec) })
 	if by >= 0 {
 		return by
 	}
 	// Where the order of files is unknown, a later one may be read first.
-	return slices.IndexFunc(o.specs, func(s specAt) bool {
-		return nova.FileGroup(s.line.File) != nova.FileGroup(it.line.File) && o.all.Contains(s.spec, it.spec) && !o.all.Contains(it.spec, s.spec)
+	return slices.IndexFunc(specs, func(s specAt) bool {
+		return nova.FileGroup(s.line.File) != nova.FileGroup(it.line.File) && all.Contains(s.spec, it.spec) && !all.Contains(it.spec, s.spec)
 	})
 }
 
 // together returns the index of one of several specs that together match all devices of spec i that
 // the hardware has, or -1: the first whose tags differ.
-func (o order) together(i int) int {
+func together(all devspec.Hardware, specs []specAt, i int) int {
 	by := -1
-	for k := range o.all.Devices {
-		d := &o.all.Devices[k]
-		if !o.all.Matches(o.specs[i].spec, d) {
+	for k := range all.Devices {
+		d := &all.Devices[k]
+		if !all.Matches(specs[i].spec, d) {
 			continue
 		}
-		first := slices.IndexFunc(o.specs, func(s specAt) bool { return o.all.Matches(s.spec, d) })
+		first := slices.IndexFunc(specs, func(s specAt) bool { return all.Matches(s.spec, d) })
 		if first == i {
 			return -1
 		}
-		if by < 0 && len(o.specs[i].spec.Lost(o.specs[first].spec)) > 0 {
+		if by < 0 && len(specs[i].spec.Lost(specs[first].spec)) > 0 {
 			by = first
 		}
 	}
