@@ -264,19 +264,14 @@ func (p *planner) available(need []string) error {
 	return p.set(target, conf.Setting{Names: r.availableNames(), Values: append(values, paths...), Multi: true}, programScheduler)
 }
 
-// renderedFilters are the options of filters for a deployment tool, as a plan leaves them in files.
-type renderedFilters struct {
-	enabled, available []string // available is empty where nothing restricts it
-	added              []string // the part of available that is new
-}
-
-// rendered returns the filters of nova-scheduler of this machine with those that are needed. Where
-// none was read, they are those of the release.
-func (o Options) rendered(w Want) (f renderedFilters) {
+// rendered returns the filters of nova-scheduler of this machine with those that are needed, as a plan
+// leaves them in files. Where none was read, they are those of the release. available is empty where
+// nothing restricts it; added is its new part.
+func (o Options) rendered(w Want) (enabled, available, added []string) {
 	now, need := o.SchedulerFiles.Filters(o.Release), neededFilters(slices.Concat(w.Aliases, o.keptAliases()))
-	f.enabled, _ = now.with(need, o.Release)
-	if f.added = now.lacking(need); f.added != nil {
-		f.available = append(now.Available, f.added...)
+	enabled, _ = now.with(need, o.Release)
+	if added = now.lacking(need); added != nil {
+		available = append(now.Available, added...)
 	}
-	return f
+	return enabled, available, added
 }

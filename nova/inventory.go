@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"gpustack/host/document"
 	"gpustack/host/hardware"
 	"gpustack/host/pci"
+	"gpustack/nova/devspec"
 )
 
 // Scope is which functions of a machine host scan has listed.
@@ -167,4 +169,228 @@ func (h Host) InNova() string {
 func (h Host) Named(name string) bool {
 	short, _, _ := strings.Cut(h.Name, ".")
 	return name == h.Name || name == h.NovaHost || name == short
+}
+
+// ErrOneText says that one text of device_spec would offer a function to guests on a host with
+// which it remains.
+var ErrOneText = host.WithHint(host.WithCode(errors.New("one text cannot serve both"), host.CodeRemains, ""),
+	host.Textf("plan for one host at a time: give the inventory of that host alone to %s, or run it there",
+		Configure(Compute).Flag("render", "ini").Elsewhere()))
+
+// Division is how the functions of one product on a host are divided, by its records: host prepare
+// has recorded those for guests, container prepare those for containers, and others remain with the
+// host. Without a record for guests, the drivers tell: beside functions that are bound to vfio-pci
+// or a similar driver, those that are bound to a driver of the host remain with it.
+type Division struct {
+	Guests     []pci.Address
+	Containers []pci.Address
+	Remain     []pci.Address
+	IsRecorded bool // Remain is known by a record, not by drivers
+}
+
+// Divide returns the division of a product's functions. VFs count only beside some that are for
+// guests, by the record or by their drivers; their PF remains with the host then.
+func (h Host) Divide(vendor, product pci.ID) Division {
+	var functions []*pci.Device
+	isBound, isBeside, isVF := false, false, false
+	d := Division{IsRecorded: h.Given != nil}
+	for i := range h.Devices {
+		f := &h.Devices[i]
+		switch {
+		case !f.IsVendor(vendor) || f.ProductID == nil || *f.ProductID != product:
+		case slices.Contains(h.Containers, f.Address):
+			d.Containers = append(d.Containers, f.Address)
+		default:
+			functions = append(functions, f)
+			isBound = isBound || pci.LeavesAlone(f.DriverName())
+			isVF = isVF || f.SRIOV.PF != nil && slices.Contains(h.Given, f.Address)
+			isBeside = isBeside || !showsConsole(f)
+		}
+	}
+	for _, f := range functions {
+		switch {
+		case f.SRIOV.PF != nil && (d.IsRecorded && !isVF || !d.IsRecorded && !isBound):
+		case d.IsRecorded && !slices.Contains(h.Given, f.Address),
+			!d.IsRecorded && isBound && f.Driver != nil && !pci.LeavesAlone(*f.Driver),
+			!d.IsRecorded && isBeside && showsConsole(f):
+			d.Remain = append(d.Remain, f.Address)
+		default:
+			d.Guests = append(d.Guests, f.Address)
+		}
+	}
+	for _, f := range functions { // Nova assigns a card as a whole, or its VFs
+		i := slices.IndexFunc(d.Guests, func(a pci.Address) bool { return f.SRIOV.PF != nil && a == *f.SRIOV.PF })
+		if i >= 0 && slices.Contains(d.Guests, f.Address) {
+			d.Remain, d.Guests = append(d.Remain, d.Guests[i]), slices.Delete(d.Guests, i, i+1)
+		}
+	}
+	return d
+}
+
+// IsForGuests reports whether a function of the host is for guests, by its division.
+func (h Host) IsForGuests(d *pci.Device) bool {
+	return d.VendorID != nil && d.ProductID != nil && slices.Contains(h.Divide(*d.VendorID, *d.ProductID).Guests, d.Address)
+}
+
+// typesFor returns the device types of a product's functions: of those for guests or, without
+// any, of all but virtual functions.
+func (h Host) typesFor(vendor, product pci.ID) (types []string) {
+	guests := h.Divide(vendor, product).Guests
+	for i := range h.Devices {
+		d := &h.Devices[i]
+		isOf := d.IsVendor(vendor) && d.ProductID != nil && *d.ProductID == product && d.DeviceType != nil
+		if isOf && (slices.Contains(guests, d.Address) || guests == nil && d.SRIOV.PF == nil) {
+			types = append(types, string(*d.DeviceType))
+		}
+	}
+	return types
+}
+
+// gpus returns a function that reports whether a function is a GPU for guests, or an NVSwitch that
+// goes with them: of a host that is prepared those that are recorded, virtual functions among them,
+// and of others the GPUs of the machine ([pci.GPUs]) without the console, unless it is the only one.
+func (h Host) gpus() func(*pci.Device) bool {
+	if h.Given != nil {
+		return func(d *pci.Device) bool {
+			return (d.IsGPU() && !d.IsManagementConsole() || d.IsNVSwitch()) && h.IsForGuests(d)
+		}
+	}
+	isOfMachine := pci.GPUs(h.Devices)
+	isFree := func(d pci.Device) bool { return isOfMachine(&d) && d.SRIOV.PF == nil && !showsConsole(&d) }
+	hasFree := slices.ContainsFunc(h.Devices, isFree)
+	return func(d *pci.Device) bool { return isFree(*d) || !hasFree && isOfMachine(d) && d.SRIOV.PF == nil }
+}
+
+// showsConsole reports whether a function is the console of its host, and is not bound for guests.
+func showsConsole(d *pci.Device) bool {
+	return d.IsConsole() && !pci.LeavesAlone(d.DriverName())
+}
+
+// WronglyOffered returns the functions that should remain with the host beside identical ones for
+// guests, and that a spec offers to guests. hardware is that of the host. What only drivers tell
+// does not count against a spec by address: an operator has chosen it.
+func (h Host) WronglyOffered(hardware devspec.Hardware, s devspec.Spec) (offered []pci.Address) {
+	for i := range h.Devices {
+		f := &h.Devices[i]
+		if f.VendorID == nil || f.ProductID == nil || !hardware.Matches(s, f) {
+			continue
+		}
+		d := h.Divide(*f.VendorID, *f.ProductID)
+		if len(d.Guests) > 0 && slices.Contains(d.Remain, f.Address) && (d.IsRecorded || s.Everywhere()) {
+			offered = append(offered, f.Address)
+		}
+	}
+	return offered
+}
+
+// Call returns words for the host in a text. One without a name is the machine that is configured.
+func (h Host) Call() string {
+	if h.isHere || h.Name == "" {
+		return "this machine"
+	}
+	return "host " + h.Name
+}
+
+// served returns the hosts whose nova-compute reads what is planned: this machine, or those of the
+// inventories where the options are rendered for them. If the options are written to a file here,
+// and no inventory is of this machine, the file may be for either.
+func (o Options) served() []Host {
+	here := Host{Name: o.Name, Devices: o.Devices, Given: o.Given, Containers: o.Containers, isHere: true}
+	inventories := slices.DeleteFunc(slices.Clone(o.Hosts), func(h Host) bool { return h.isHere })
+	switch {
+	case !o.Role.Computes():
+		return nil
+	case len(inventories) == 0, !o.Rendered && o.Name != "" && slices.ContainsFunc(inventories, o.isOf):
+		return []Host{here}
+	case o.Rendered:
+		return inventories
+	}
+	return append(inventories, here)
+}
+
+// elsewhere returns the hosts that are served and are not this machine.
+func (o Options) elsewhere() (hosts []string) {
+	for _, h := range o.served() {
+		if !h.isHere && (o.Name == "" || !o.isOf(h)) {
+			hosts = append(hosts, h.Call())
+		}
+	}
+	return hosts
+}
+
+// isOf reports whether an inventory is of the machine. Either name may have a domain.
+func (m Machine) isOf(h Host) bool {
+	return h.Named(m.Name) || Host{Name: m.Name}.Named(h.Name)
+}
+
+// typed returns those of the functions that an alias selects by their type, or all where it selects
+// none.
+func (h Host) typed(guests []pci.Address, alias Alias) []pci.Address {
+	object := map[string]any{}
+	if alias.DeviceType != "" {
+		object["device_type"] = alias.DeviceType
+	}
+	typed := slices.DeleteFunc(slices.Clone(guests), func(a pci.Address) bool {
+		i := slices.IndexFunc(h.Devices, func(f pci.Device) bool { return f.Address == a })
+		return h.Devices[i].DeviceType != nil && !TakesType(object, string(*h.Devices[i].DeviceType))
+	})
+	if len(typed) == 0 {
+		return guests
+	}
+	return typed
+}
+
+// kept returns the functions that guests must not be offered.
+func (d Division) kept() []pci.Address {
+	return slices.Concat(d.Containers, d.Remain)
+}
+
+// withdrawn returns the functions of kept that a record keeps from guests: host prepare has
+// recorded others of the product, or container prepare has recorded these.
+func (d Division) withdrawn() []pci.Address {
+	if !d.IsRecorded {
+		return d.Containers
+	}
+	return d.kept()
+}
+
+// offering returns the addresses of the functions that one text offers to guests on all hosts for
+// an alias, or isAll if it can offer all functions of the product: of several device types, only
+// those that the alias selects. There are no addresses if no host has a function for guests.
+//
+// Errors: ErrOneText.
+func (o Options) offering(alias Alias) (addresses []pci.Address, isAll bool, err error) {
+	isAll = !o.ByAddress
+	from, with := map[pci.Address]Host{}, map[pci.Address]Host{} // the first host with each, for guests or not
+	for _, h := range slices.Backward(o.served()) {
+		d := h.Divide(alias.VendorID, alias.ProductID)
+		guests := h.typed(d.Guests, alias)
+		isAll = isAll && len(d.kept()) == 0 && len(guests) == len(d.Guests)
+		for _, a := range guests {
+			from[a] = h
+		}
+		for _, a := range d.kept() {
+			with[a] = h
+		}
+	}
+	if isAll {
+		return nil, true, nil
+	}
+	var errs []error
+	addresses = slices.SortedFunc(maps.Keys(from), pci.Address.Compare)
+	for _, a := range addresses {
+		if h, remains := with[a]; remains {
+			errs = append(errs, fmt.Errorf("%s is for guests on %s, but remains with %s: %w", a, from[a].Call(), h.Call(), ErrOneText))
+		}
+	}
+	return addresses, false, errors.Join(errs...)
+}
+
+// hardware returns the functions of the hosts that the plan serves.
+func (o Options) hardware() devspec.Hardware {
+	var devices []pci.Device
+	for _, h := range o.served() {
+		devices = append(devices, h.Devices...)
+	}
+	return devspec.NewHardware(devices, o.Interfaces)
 }

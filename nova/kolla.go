@@ -49,11 +49,11 @@ func (k kolla) files() (files []kollaFile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		of := k.rendered(k.want)
+		enabled, available, _ := k.rendered(k.want)
 		files = append(files, kollaFile{"nova/nova-api.conf", programAPI, []conf.Setting{api.all(r.AliasNames()[0])}},
 			kollaFile{"nova/nova-scheduler.conf", programScheduler, []conf.Setting{
-				single(r.FilterNames()[0], strings.Join(of.enabled, ",")),
-				{Names: r.availableNames()[:1], Values: of.available, Multi: true},
+				single(r.FilterNames()[0], strings.Join(enabled, ",")),
+				{Names: r.availableNames()[:1], Values: available, Multi: true},
 			}})
 		if k.Placement && r >= Antelope {
 			files = append(files, kollaFile{path: "nova/nova-conductor.conf", reader: programConductor})

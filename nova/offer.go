@@ -79,12 +79,8 @@ func (o Offered) Lacks(functions []pci.Address) (lacking []pci.Address) {
 	if len(o.Files) == 0 {
 		return nil
 	}
-	for _, a := range functions {
-		if len(o.Of([]pci.Address{a})) == 0 {
-			lacking = append(lacking, a)
-		}
-	}
-	return lacking
+	isOffered := func(a pci.Address) bool { return len(o.Of([]pci.Address{a})) > 0 }
+	return slices.DeleteFunc(slices.Clone(functions), isOffered)
 }
 
 // Of returns what is offered of functions.

@@ -90,25 +90,18 @@ func (p *planner) neighborsOf(h devspec.Hardware, specs []*at, want wantedSpec) 
 			}
 		}
 	}
-	if len(errs) > 0 {
-		return n, errors.Join(errs...)
+	other := slices.IndexFunc(n.needs, func(s *at) bool { return s.source.group() != n.needs[0].source.group() })
+	if len(errs) == 0 && other > 0 { // it would have to precede specs of both groups of files
+		errs = append(errs, fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].line.Where(),
+			n.needs[other].line.Where(), want.text, ErrSpecOrder))
 	}
-	return n, n.inOneGroup(want)
+	return n, errors.Join(errs...)
 }
 
 // covers reports whether devices of the planned spec get no tags of s, because a spec of the same
 // group of files that the planned one takes the place of comes before it.
 func (n neighbors) covers(s *at) bool {
 	return inGroup(n.exacts, s) || inGroup(n.replaced, s) && !slices.ContainsFunc(n.replaced, func(r *at) bool { return r.number > s.number })
-}
-
-// inOneGroup returns ErrSpecOrder if the planned spec must precede specs of both groups of files.
-func (n neighbors) inOneGroup(want wantedSpec) error {
-	if i := slices.IndexFunc(n.needs, func(s *at) bool { return s.source.group() != n.needs[0].source.group() }); i > 0 {
-		return fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].line.Where(), n.needs[i].line.Where(),
-			want.text, ErrSpecOrder)
-	}
-	return nil
 }
 
 // next returns the first spec that the planned one must precede, or should without loss; nil if it

@@ -184,17 +184,16 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 // placement turns on the options by which the role reports devices to Placement and asks for them.
 func (p *planner) placement() (errs []error) {
 	o := p.options
-	if o.Role.Computes() {
+	turnOn := func(n conf.Name, programs ...string) (isChange bool) {
 		before := p.side().Files
-		errs = append(errs, p.single([]conf.Name{ReportInPlacement}, "true", sameBool, programCompute))
-		if !slices.Equal(before, p.side().Files) {
-			p.plan.Warnings = append(p.plan.Warnings, ReshapeWarnings(o, p.side().Compute().Files)...)
-		}
+		errs = append(errs, p.each([]conf.Name{n}, func(string, bool) string { return "true" }, sameBool, programs...))
+		return !slices.Equal(before, p.side().Files)
+	}
+	if o.Role.Computes() && turnOn(ReportInPlacement, programCompute) {
+		p.plan.Warnings = append(p.plan.Warnings, ReshapeWarnings(o, p.side().Compute().Files)...)
 	}
 	if o.Role.Controls() && o.Release >= Antelope {
-		before := p.side().Files
-		errs = append(errs, p.single([]conf.Name{PCIInPlacement}, "true", sameBool, programConductor, programScheduler, programAPI))
-		p.plan.AsksPlacement = !slices.Equal(before, p.side().Files)
+		p.plan.AsksPlacement = turnOn(PCIInPlacement, programConductor, programScheduler, programAPI)
 	}
 	return errs
 }
@@ -348,12 +347,9 @@ func (p *planner) set(s *source, setting conf.Setting, programs ...string) error
 	return nil
 }
 
-// single sets an option with one value for programs, in every file of theirs that sets it, so that
-// precedence does not matter. If no file that all of them read sets it, the target does too.
-func (p *planner) single(names []conf.Name, value string, same func(have, want string) bool, programs ...string) error {
-	return p.each(names, func(string, bool) string { return value }, same, programs...)
-}
-
+// each sets an option for programs in every file of theirs that sets it, so that precedence does not
+// matter, to what is wanted instead of its value. If no file that all of them read sets it, the target
+// does too.
 func (p *planner) each(names []conf.Name, want func(have string, set bool) string, same func(have, want string) bool, programs ...string) error {
 	set := func(s *source, value string) error {
 		return p.set(s, conf.Setting{Names: names, Values: []string{value}, Same: same}, programs...)
@@ -440,9 +436,9 @@ func Render(o Options, w Want) (string, error) {
 	p, err := o.planIn(o.Role, DefaultConf, nil, w)
 	errs := []error{err}
 	if o.Role.Controls() {
-		filters := o.rendered(w)
-		errs = append(errs, p.set(p.target(), conf.Setting{Names: o.Release.availableNames()[:1], Values: filters.added, Multi: true}),
-			p.set(p.target(), conf.Setting{Names: o.Release.FilterNames()[:1], Values: []string{strings.Join(filters.enabled, ",")}}))
+		enabled, _, added := o.rendered(w)
+		errs = append(errs, p.set(p.target(), conf.Setting{Names: o.Release.availableNames()[:1], Values: added, Multi: true}),
+			p.set(p.target(), conf.Setting{Names: o.Release.FilterNames()[:1], Values: []string{strings.Join(enabled, ",")}}))
 	}
 	if o.Placement {
 		errs = append(errs, p.placement()...)

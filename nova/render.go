@@ -62,14 +62,14 @@ func RenderTripleO(o Options, w Want) (string, error) {
 				line(&text, 2, "- %s", value)
 			}
 		}
-		filters := o.rendered(w)
-		list("NovaSchedulerAvailableFilters", filters.available)
+		enabled, available, _ := o.rendered(w)
+		list("NovaSchedulerAvailableFilters", available)
 		// The parameter was renamed in Wallaby.
-		enabled := "NovaSchedulerEnabledFilters"
+		parameter := "NovaSchedulerEnabledFilters"
 		if o.Release < Wallaby {
-			enabled = "NovaSchedulerDefaultFilters"
+			parameter = "NovaSchedulerDefaultFilters"
 		}
-		list(enabled, filters.enabled)
+		list(parameter, enabled)
 	}
 	return text.String(), nil
 }

@@ -31,14 +31,11 @@ func installedRole(root host.Root) (role Role, from string, err error) {
 	if role == "" {
 		return "", "", nil
 	}
-	return role, strings.Join(found, " and ") + isOrAre(len(found)) + "installed", nil
-}
-
-func isOrAre(n int) string {
-	if n == 1 {
-		return " is "
+	are := " is "
+	if len(found) > 1 {
+		are = " are "
 	}
-	return " are "
+	return role, strings.Join(found, " and ") + are + "installed", nil
 }
 
 // roleSigns are options that only services of one role use, except [database], which many

@@ -3,6 +3,7 @@ package nova
 import (
 	"errors"
 	"path"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -57,24 +58,19 @@ func generated(root host.Root, role Role) ([]Installation, error) {
 	add(Compute, kolla(programCompute))
 	add(Controller, tripleoDir+"nova"+DefaultConf)
 	add(Compute, tripleoDir+"nova_libvirt"+DefaultConf)
-	if main := path.Join(snapDir, path.Base(DefaultConf)); role.Computes() && s.exists(main) {
-		found := search{root: root, names: []string{main}}
-		found.folder(path.Join(snapDir, dropInDir))
-		s.err = errors.Join(s.err, found.err)
-		all = append(all, Installation{Role: Compute, Files: found.names, Generated: true})
+	if !role.Computes() {
+		return all, s.err
 	}
-	if role.Computes() {
-		found := search{root: root}
-		found.folder(rhosoDir)
+	snap, rhoso := search{root: root}, search{root: root}
+	if snap.file(snapDir, path.Base(DefaultConf)); snap.names != nil {
+		snap.folder(path.Join(snapDir, dropInDir))
+	}
+	rhoso.folder(rhosoDir)
+	rhoso.names = slices.DeleteFunc(rhoso.names, func(name string) bool { return !strings.Contains(path.Base(name), "nova") })
+	for _, found := range []search{snap, rhoso} {
 		s.err = errors.Join(s.err, found.err)
-		compute := Installation{Role: Compute, Generated: true}
-		for _, name := range found.names {
-			if strings.Contains(path.Base(name), "nova") {
-				compute.Files = append(compute.Files, name)
-			}
-		}
-		if len(compute.Files) > 0 {
-			all = append(all, compute)
+		if len(found.names) > 0 {
+			all = append(all, Installation{Role: Compute, Files: found.names, Generated: true})
 		}
 	}
 	return all, s.err

@@ -140,10 +140,8 @@ func (h Hardware) Contains(s, other Spec) bool {
 		return s.Everywhere()
 	}
 	if other.Single != "" && h.pfs[other.Single] && other.Single != s.Single {
-		for i := range h.Devices {
-			if d := &h.Devices[i]; h.Matches(other, d) && !h.Matches(s, d) {
-				return false
-			}
+		if slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return h.Matches(other, &d) && !h.Matches(s, &d) }) {
+			return false
 		}
 	}
 	if s.Single != "" && h.pfs[s.Single] && other.Single != "" {
@@ -163,10 +161,5 @@ func (h Hardware) Contains(s, other Spec) bool {
 
 // Share reports whether the machine has a device that both specs match.
 func (h Hardware) Share(a, b Spec) bool {
-	for i := range h.Devices {
-		if d := &h.Devices[i]; h.Matches(a, d) && h.Matches(b, d) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool { return h.Matches(a, &d) && h.Matches(b, &d) })
 }

@@ -215,16 +215,12 @@ func invalidPattern(text string, err error) bool {
 // hexadecimal reads a number as Python's int(text, 16) does.
 func hexadecimal(text string, most int) (int, error) {
 	digits := strings.TrimPrefix(strings.TrimSpace(strings.ToLower(text)), "+")
-	// Python allows single underscores between digits and after 0x.
+	// Python allows single underscores between digits and after 0x, as Go's literals do.
 	rest, prefixed := strings.CutPrefix(digits, "0x")
-	digits = rest
-	if prefixed {
-		digits = strings.TrimPrefix(rest, "_")
+	n, err := strconv.ParseUint("0x"+rest, 0, 32)
+	if !prefixed && strings.HasPrefix(rest, "_") {
+		err = strconv.ErrSyntax
 	}
-	if strings.HasPrefix(digits, "_") || strings.HasSuffix(digits, "_") || strings.Contains(digits, "__") {
-		return 0, fmt.Errorf("%q is not a hexadecimal number", text)
-	}
-	n, err := strconv.ParseUint(strings.ReplaceAll(digits, "_", ""), 16, 32)
 	switch {
 	case err != nil && strings.Contains(text, Anything):
 		return 0, fmt.Errorf("%q is neither %s nor a hexadecimal number; %s replaces a whole field only", text, Anything, Anything)

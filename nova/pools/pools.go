@@ -282,13 +282,6 @@ func (d Devices) near(pools []Pool, indexes []int, r Request, nodes []int, count
 	if r.Policy != Preferred || count(nearOrNone) >= r.Count {
 		return nearOrNone
 	}
-	isFar := func(i int) int {
-		if slices.Contains(nearOrNone, i) {
-			return 0
-		}
-		return 1
-	}
-	all := slices.Clone(indexes)
-	slices.SortStableFunc(all, func(a, b int) int { return isFar(a) - isFar(b) })
-	return all
+	isNear := func(i int) bool { return slices.Contains(nearOrNone, i) }
+	return append(slices.Clip(nearOrNone), slices.DeleteFunc(slices.Clone(indexes), isNear)...)
 }
