@@ -132,7 +132,8 @@ func offers(available []string, name string, r Release) bool {
 		case isFilterModule(module):
 			return last == name && notLoadable(path, r) == ""
 		}
-		return module != "" && (last == name || isFunction(last))
+		// A function, by its spelling (PEP 8), may return the class.
+		return module != "" && last != "" && (last == name || last[:1] == strings.ToLower(last[:1]))
 	})
 }
 
@@ -161,12 +162,6 @@ func cutPath(path string) (module, last string) {
 // isFilterModule reports whether a module is of Nova's package of filters.
 func isFilterModule(module string) bool {
 	return strings.HasPrefix(module+".", filterPackage)
-}
-
-// isFunction reports whether a name of Python is that of a function by its spelling: classes begin
-// with a capital letter (PEP 8).
-func isFunction(name string) bool {
-	return name != "" && name[:1] == strings.ToLower(name[:1])
 }
 
 // ofName returns the remedy for an unknown filter: the one whose name is spelled alike, if any.

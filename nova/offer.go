@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"gpustack/host"
+	"gpustack/host/edit"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
 	"gpustack/nova/devspec"
@@ -53,8 +54,8 @@ func NewOffered(r Release, sides []Side, devices []pci.Device) Offered {
 
 // ReadOffered returns what the nova-computes of the machine below root offer of its devices, by the
 // installed release, or by the newest where that is unknown. A machine without files of Nova offers
-// nothing. recorded is as for [Observe].
-func ReadOffered(root host.Root, devices []pci.Device, recorded Recorded) (Offered, error) {
+// nothing. recorded is as for [Observe]. planned are changes of the files that count as made.
+func ReadOffered(root host.Root, devices []pci.Device, recorded Recorded, planned edit.Plan) (Offered, error) {
 	sides, _, err := ReadServices(root, "", "", recorded)
 	if errors.Is(err, ErrUnset) {
 		return Offered{}, nil
@@ -65,6 +66,15 @@ func ReadOffered(root host.Root, devices []pci.Device, recorded Recorded) (Offer
 	}
 	for i := range sides {
 		sides[i].Interfaces = interfaces
+		for _, c := range planned {
+			k := slices.IndexFunc(sides[i].Files, func(f conf.Source) bool { return f.Name == c.Name && c.After != nil })
+			if k < 0 {
+				continue
+			}
+			if sides[i].Files[k].File, err = parseConf(c.Name, c.After.Content); err != nil {
+				return Offered{}, err
+			}
+		}
 	}
 	r, _, err := Release(0).OrInstalled(root)
 	if err != nil {

@@ -46,7 +46,7 @@ func TestWithdraw(t *testing.T) {
 		if test.isOther {
 			recorded = []pci.Address{devices[1].Address}
 		}
-		offered, err := nova.ReadOffered(root, devices, nova.Recorded{})
+		offered, err := nova.ReadOffered(root, devices, nova.Recorded{}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

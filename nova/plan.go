@@ -184,9 +184,10 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 // placement turns on the options by which the role reports devices to Placement and asks for them.
 func (p *planner) placement() (errs []error) {
 	o := p.options
+	same := func(have, want string) bool { return have == want || conf.IsTrue(have) && conf.IsTrue(want) }
 	turnOn := func(n conf.Name, programs ...string) (isChange bool) {
 		before := p.side().Files
-		errs = append(errs, p.each([]conf.Name{n}, func(string, bool) string { return "true" }, sameBool, programs...))
+		errs = append(errs, p.each([]conf.Name{n}, func(string, bool) string { return "true" }, same, programs...))
 		return !slices.Equal(before, p.side().Files)
 	}
 	if o.Role.Computes() && turnOn(ReportInPlacement, programCompute) {
@@ -383,11 +384,6 @@ func (p *planner) each(names []conf.Name, want func(have string, set bool) strin
 		return nil
 	}
 	return set(p.target(), want(packaged, isPackagedSet))
-}
-
-// sameBool compares two values of a boolean option.
-func sameBool(have, want string) bool {
-	return have == want || conf.IsTrue(have) && conf.IsTrue(want)
 }
 
 // restart returns the services to restart, in an order in which no service requests something that

@@ -19,7 +19,8 @@ func Edits(before, after *File) []Edit {
 	var edits []Edit
 	for _, s := range after.sections {
 		header := Edit{Name: Name{Section: s.name}, Before: []string{}, After: []string{after.lines[s.at].text}}
-		if before.has(s.name) || slices.ContainsFunc(edits, func(e Edit) bool { return sameSection(e.Name.Section, s.name) }) {
+		isIts := func(b section) bool { return sameSection(b.name, s.name) }
+		if slices.ContainsFunc(before.sections, isIts) || slices.ContainsFunc(edits, func(e Edit) bool { return sameSection(e.Name.Section, s.name) }) {
 			continue
 		}
 		if n := len(before.lines); n > 0 && !isBlank(before.lines[n-1].text) && s.at > 0 && after.lines[s.at-1].text == "" {
@@ -37,10 +38,6 @@ func Edits(before, after *File) []Edit {
 		}
 	}
 	return edits
-}
-
-func (f *File) has(name string) bool {
-	return slices.ContainsFunc(f.sections, func(s section) bool { return sameSection(s.name, name) })
 }
 
 func (f *File) values(name Name) []string {

@@ -18,7 +18,7 @@ func ReadVirtType(root host.Root) machine.Look[string] {
 // OfferedGPUs returns the GPUs of a machine that its nova-compute offers to guests, with the first
 // device_spec that matches each. A machine without nova.conf offers none.
 func OfferedGPUs(root host.Root, devices pci.Devices) machine.Look[[]containercheck.Offered] {
-	found, err := nova.ReadOffered(root, devices, nova.Recorded{})
+	found, err := nova.ReadOffered(root, devices, nova.Recorded{}, nil)
 	var offered []containercheck.Offered
 	for _, r := range found.Functions {
 		if d := r.Device; d.IsNVIDIAGPU() {

@@ -48,7 +48,7 @@ func functionsOf(c *machine.Contract) []pci.Address {
 // offers what is prepared.
 func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
-	offered, err := nova.ReadOffered(root, m.Devices.Value, r)
+	offered, err := nova.ReadOffered(root, m.Devices.Value, r, nil)
 	here := nova.Machine{
 		Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers,
 		Written: nova.Written(journal.Entries),
@@ -130,7 +130,7 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 	case !devices.Seen() && !errors.Is(devices.Err, pci.ErrNoPCI):
 		return []string{unknown + devices.Err.Error()}
 	}
-	offered, err := nova.ReadOffered(root, devices.Value, r)
+	offered, err := nova.ReadOffered(root, devices.Value, r, nil)
 	if err != nil {
 		return []string{unknown + err.Error()}
 	}
@@ -145,6 +145,25 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 			}
 		}
 		warnings = append(warnings, fmt.Sprintf("%s still offers %s to guests: %s", functions[0].Line.Where(), strings.Join(names, ", "), remedy))
+	}
+	return warnings
+}
+
+// offeredBack returns a warning for each device_spec by which an undo offers functions again that a
+// driver of the host has.
+func offeredBack(root host.Root, devices []pci.Device, undo edit.Plan) (warnings []string) {
+	judged := func(planned edit.Plan) []host.Finding {
+		offered, err := nova.ReadOffered(root, devices, nova.Recorded{}, planned)
+		if err != nil {
+			return nil // the undo refuses a file that it cannot read
+		}
+		return novacheck.Prepared(offered, nova.Machine{Devices: devices})
+	}
+	now := judged(nil)
+	for _, f := range judged(undo) {
+		if f.Status == host.Fail && !slices.ContainsFunc(now, func(n host.Finding) bool { return n.Seen == f.Seen }) {
+			warnings = append(warnings, fmt.Sprintf("%s, after the undo: %s: %s", f.File, f.Seen, f.Effect))
+		}
 	}
 	return warnings
 }

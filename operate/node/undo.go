@@ -29,7 +29,8 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 		return FilesBack{}, err
 	}
 	m, reboot := Observe(ctx, n.Root, 0)
-	return FilesBack{UndoPlan: plan, Warnings: ofReturned(n.Root, m.Devices, plan.Files), Reboot: reboot, contract: contract}, nil
+	warnings := append(ofReturned(n.Root, m.Devices, plan.Files), offeredBack(n.Root, m.Devices.Value, plan.Files)...)
+	return FilesBack{UndoPlan: plan, Warnings: warnings, Reboot: reboot, contract: contract}, nil
 }
 
 // Leftovers returns what remains of host prepare after the undo on the machine below root, as
