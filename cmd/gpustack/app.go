@@ -47,10 +47,9 @@ func newApp(u *term.UI, words []string) app {
 		}
 		return c
 	}
-	u.Document.Text, u.Document.Command = func(t host.Text) string { return term.Plain(u, t) }, below
 	u.Document.Head = func(kind string) any { return newHead(cmp.Or(line.Tree, line.Root), kind) }
 	u.Complete = func(text string) string { return args.AtRoot(text, line.Root) }
-	u.Locate = below
+	u.Document.Command = below
 	return app{a, line, u}
 }
 

@@ -59,7 +59,7 @@ func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision
 			return err
 		}
 	}
-	if err := u.Run.BeginRecorded(views.RemedyOf(plan.Entries[len(plan.Entries)-1].Changes)); err != nil {
+	if err := u.Run.Begin(views.RemedyOf(plan.Entries[len(plan.Entries)-1].Changes)); err != nil {
 		return err
 	}
 	defer u.Run.End()
@@ -79,12 +79,12 @@ func confirmRecovery(u *term.UI, d decision, question string, summaries []string
 			u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 		}
 	}
-	return u.Ask.Confirm(question, d.format)
+	return u.Confirm(question, d.format)
 }
 
 // applyWork makes a change, records it and completes its report.
 func applyWork(ctx context.Context, u *term.UI, e change.Engine, format string, work change.Work, r reporter) error {
-	if err := u.Run.BeginRecorded(views.RemedyOf(work.Change.Kind())); err != nil {
+	if err := u.Run.Begin(views.RemedyOf(work.Change.Kind())); err != nil {
 		return err
 	}
 	entry, err := e.Apply(ctx, work)

@@ -47,7 +47,7 @@ func parseBoot(c *cli.Context, f *args.Faults) bootOptions {
 }
 
 func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
-	if err := u.Run.BeginRecorded(host.Plain("run: systemctl restart " + steps.Unit)); err != nil {
+	if err := u.Run.Begin(host.Plain("run: systemctl restart " + steps.Unit)); err != nil {
 		return err
 	}
 	if opts.revert {

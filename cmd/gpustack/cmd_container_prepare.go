@@ -143,7 +143,7 @@ func applyContainers(ctx context.Context, u *term.UI, engine change.Engine, form
 	if len(plan.Files.Pending()) > 0 {
 		return applyWork(ctx, u, engine, format, work, r)
 	}
-	if err := u.Run.BeginRecorded(host.Plain("run: systemctl restart " + steps.Unit)); err != nil {
+	if err := u.Run.Begin(host.Plain("run: systemctl restart " + steps.Unit)); err != nil {
 		return err
 	}
 	err := newNode(u, r.Root).Steps().Revert(ctx)

@@ -106,7 +106,7 @@ func runContainerTest(ctx context.Context, u *term.UI, opts containerTestOptions
 	if err != nil {
 		return err
 	}
-	if err := u.Run.BeginRecorded(host.Plain(remedyContainers)); err != nil {
+	if err := u.Run.Begin(host.Plain(remedyContainers)); err != nil {
 		return err
 	}
 	u.Waits("running in the container")

@@ -235,7 +235,7 @@ func aliasSources(u *term.UI, root host.Root, confs []nova.SideFiles) ([]nova.De
 
 // runTest creates the servers of a test, watches them and deletes them.
 func runTest(ctx context.Context, u *term.UI, opts flavorTestOptions, test servertest.Test, r *views.FlavorTest) error {
-	if err := u.Run.BeginRecorded(remedyTest); err != nil {
+	if err := u.Run.Begin(remedyTest); err != nil {
 		return err
 	}
 	shown := views.NewTestProgress(u)
@@ -278,7 +278,7 @@ func cleanTests(ctx context.Context, u *term.UI, opts flavorTestOptions, tests c
 	summary := views.CleaningSummary(plan)
 	showPlan(u, opts.decision, r, func() { views.PrintLeftovers(u, *r, plan) })
 	return decide(u, opts.decision, "clean up?", summary, r, func() error {
-		if err := u.Run.BeginRecorded(remedyTest); err != nil {
+		if err := u.Run.Begin(remedyTest); err != nil {
 			return err
 		}
 		err := tests.Clean(context.WithoutCancel(ctx), &plan)

@@ -50,7 +50,7 @@ func newHelperCommand(u *term.UI, name, usage, description string, arguments []s
 	return &cli.Command{
 		Name: name, Usage: usage, Description: description, ArgsUsage: "-- " + strings.Join(arguments, " "), Hidden: true,
 		Action: action(u, parse, func(_ context.Context, u *term.UI, given []string) error {
-			if err := u.Run.Begin(); err != nil {
+			if err := u.Run.Begin(nil); err != nil {
 				return err
 			}
 			return step(given)

@@ -74,7 +74,7 @@ func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) 
 		return err
 	}
 	u.Warn(taken.Warnings...)
-	if err := u.Run.Begin(); err != nil {
+	if err := u.Run.Begin(nil); err != nil {
 		return err
 	}
 	if opts.file == snapshot.Standard {
@@ -116,7 +116,7 @@ func runHostUnpack(_ context.Context, u *term.UI, opts hostUnpackOptions) error 
 	if err != nil {
 		return err
 	}
-	if err := u.Run.Begin(); err != nil {
+	if err := u.Run.Begin(nil); err != nil {
 		return err
 	}
 	if err := tree.Unpack(opts.dir); err != nil {

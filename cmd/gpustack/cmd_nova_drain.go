@@ -196,7 +196,7 @@ func setService(ctx context.Context, u *term.UI, o objects, command string, move
 	if !move.Renames() {
 		return applyWork(ctx, u, o.engine, o.format, change.Work{Command: command, Change: made}, r)
 	}
-	if err := u.Run.BeginRecorded(views.RemedyOf(made.Kind())); err != nil {
+	if err := u.Run.Begin(views.RemedyOf(made.Kind())); err != nil {
 		return err
 	}
 	err := made.Make(ctx)

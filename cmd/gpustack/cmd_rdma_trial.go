@@ -147,7 +147,7 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 	}
 	r := views.NewRDMATest(m)
 	if opts.Image != "" { // a signal lets containers be removed
-		if err := u.Run.BeginRecorded(host.Plain(remedyContainers)); err != nil {
+		if err := u.Run.Begin(host.Plain(remedyContainers)); err != nil {
 			return err
 		}
 	}

@@ -305,7 +305,7 @@ func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *r
 	if err := confirmRows(u, opts, open); err != nil || len(open) == 0 {
 		return errors.Join(session.Unread(), err)
 	}
-	if err := u.Run.BeginRecorded(views.RemedyOf(change.KindRows)); err != nil {
+	if err := u.Run.Begin(views.RemedyOf(change.KindRows)); err != nil {
 		return errors.Join(session.Unread(), err)
 	}
 	defer u.Run.End()
@@ -360,7 +360,7 @@ func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *ro
 
 // applyRepairs makes the repairs, records them and completes the report.
 func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, plan rows.Plan, r *views.Repair) error {
-	if err := u.Run.BeginRecorded(views.RemedyOf(change.KindRows)); err != nil {
+	if err := u.Run.Begin(views.RemedyOf(change.KindRows)); err != nil {
 		return err
 	}
 	applied, err := session.Apply(ctx, plan, rows.Applying{Command: "repair-migration --apply", Wait: opts.wait, Waits: func(left int) {

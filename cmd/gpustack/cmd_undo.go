@@ -208,7 +208,7 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 
 // undoEntry undoes an entry and completes the report.
 func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
-	if err := u.Run.BeginRecorded(views.RemedyOf(entry.Changes)); err != nil {
+	if err := u.Run.Begin(views.RemedyOf(entry.Changes)); err != nil {
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)
@@ -268,7 +268,7 @@ func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root,
 	}
 	showPlan(u, opts.decision, &report, func() { report.PrintRows(u, entry, plan) }, warnings...)
 	return decide(u, opts.decision, "undo it?", views.UndoRowsSummary(plan.Units), &report, func() error {
-		if err := u.Run.BeginRecorded(views.RemedyOf(change.KindRows)); err != nil {
+		if err := u.Run.Begin(views.RemedyOf(change.KindRows)); err != nil {
 			return err
 		}
 		report.Repairs, err = session.Undo(ctx, plan)

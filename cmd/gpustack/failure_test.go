@@ -20,13 +20,27 @@ import (
 type printed struct {
 	Changed  *bool `json:"changed"`
 	Refusals []struct {
-		Address, Allow, Hint *string
-		Code, Reason         string
+		hintedPart
+		Address, Allow *string
+		Code, Reason   string
 	}
-	Errors []struct {
-		Message string
-		Hint    *string
-	}
+	Errors []printedError
+}
+
+// hintedPart is what each refusal and each error has.
+type hintedPart struct {
+	Hint *string
+	Next *struct{ Command string }
+}
+
+type printedError struct {
+	hintedPart
+	Message string
+}
+
+// lacksNext reports whether the hint lacks the command of the next step as it is to be run.
+func (p hintedPart) lacksNext() bool {
+	return p.Next != nil && (p.Hint == nil || !strings.Contains(*p.Hint, p.Next.Command))
 }
 
 // codes returns the codes of the refusals, each once.
@@ -101,7 +115,15 @@ func TestOneDocument(t *testing.T) {
 					t.Errorf("%v: %s", err, out)
 				}
 				// Standard error has the same in words.
+				for _, r := range p.Refusals {
+					if r.lacksNext() {
+						t.Errorf("%s: next step %s, hint %s", args, r.Next.Command, *r.Hint)
+					}
+				}
 				for _, e := range p.Errors {
+					if e.lacksNext() {
+						t.Errorf("%s: next step %s, hint %s", args, e.Next.Command, *e.Hint)
+					}
 					if !strings.Contains(talk.String(), "gpustack: error: "+e.Message+"\n") {
 						t.Errorf("standard error lacks %q: %s", e.Message, talk.String())
 					}
@@ -227,10 +249,7 @@ func TestOneDocument(t *testing.T) {
 			if diff := cmp.Diff(test.codes, p.codes()); status != 1 || diff != "" {
 				t.Errorf("exit status %d, codes (-want +got):\n%s%+v", status, diff, p)
 			}
-			if found := slices.ContainsFunc(p.Errors, func(e struct {
-				Message string
-				Hint    *string
-			}) bool {
+			if found := slices.ContainsFunc(p.Errors, func(e printedError) bool {
 				return strings.Contains(e.Message, test.errors)
 			}); test.errors != "" && !found {
 				t.Errorf("want %q: %+v", test.errors, p)

@@ -18,7 +18,6 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 )
 
 func main() {
@@ -121,9 +120,9 @@ func interrupt(u *term.UI) (changing bool) {
 // stopped prints that a second signal has ended the run, probably in the middle of a step, and the
 // remedy.
 func stopped(u *term.UI) {
-	message, remedy := "interrupted again, stopped at once", term.Plain(u, u.Run.Remedy())
-	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, remedy) //nolint:errcheck // there is no other place to report it
-	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Hint: &remedy}}})
+	message, remedy := "interrupted again, stopped at once", u.Run.Remedy()
+	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, term.Plain(u, remedy)) //nolint:errcheck // there is no other place to report it
+	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Hint: remedy}}})
 }
 
 // exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended: 128+2, as
@@ -153,7 +152,7 @@ func finish(u *term.UI, err error) error {
 	if err == nil {
 		return u.Document.Finish(nil)
 	}
-	f := views.NewFailure(err, func(t host.Text) string { return term.Plain(u, t) })
+	f := views.NewFailure(err)
 	for i := range f.Errors {
 		f.Errors[i].Message = u.Named(f.Errors[i].Message)
 	}

@@ -43,7 +43,7 @@ func writeMetrics(u *term.UI, file, command string, samples []metrics.Sample) er
 	if err != nil {
 		return err
 	}
-	if err := u.Run.Begin(); err != nil {
+	if err := u.Run.Begin(nil); err != nil {
 		return err
 	}
 	defer u.Run.End()

@@ -107,7 +107,7 @@ func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...strin
 		return
 	}
 	u.Warn(warnings...)
-	u.Ask.Diff = func() {
+	u.InFull = func() {
 		u.Full = true
 		show()
 		u.Full = d.full
@@ -135,12 +135,12 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 		return errDifferent
 	}
 	if !d.yes {
-		if err := u.Ask.Confirm(question, d.format); err != nil {
+		if err := u.Confirm(question, d.format); err != nil {
 			return err
 		}
 	}
 	u.CatchUp() // print the plan before programs print anything
-	if err := u.Run.Begin(); err != nil {
+	if err := u.Run.Begin(nil); err != nil {
 		return err
 	}
 	return act()

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"reflect"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -35,8 +34,7 @@ type Document struct {
 	// Head returns the members that every document begins with, after the schema: a struct. A report
 	// that has a member of the same name keeps its own.
 	Head func(kind string) any
-	// Text and Command return texts and commands as they are to be run, with the root of the run.
-	Text    func(host.Text) string
+	// Command returns a command as it is to be run, with the root of the run; nil: as it is.
 	Command func(host.Command) host.Command
 
 	report  any // see Show
@@ -95,59 +93,40 @@ func (d *Document) Abort(failure any) {
 // encode returns a document in its format for programs: a report, or nil, and then what it was
 // refused for or has failed with, or nil.
 func (d *Document) encode(report, failure any) ([]byte, error) {
-	var members []member
-	var err error
-	kind := string(document.Failure)
-	if failure != nil {
-		if members, err = newVisitor(nil, nil).members(reflect.ValueOf(failure)); err != nil {
-			return nil, err
-		}
-	}
+	kind, v, here := string(document.Failure), newVisitor(d.Command), newVisitor(d.Command)
 	if report != nil {
 		kind = d.Kind
-		v := newVisitor(d.Text, d.Command)
 		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
-			v = newVisitor(nil, nil) // its remedies are for other machines than the one that the command line names
+			v = newVisitor(nil) // its remedies are for other machines than the one that the command line names
 		}
-		own, err := v.members(reflect.Indirect(reflect.ValueOf(report)))
-		if err != nil {
-			return nil, err
-		}
-		members = append(own, members[min(1, len(members)):]...)
 	}
+	members, failed := v.members(report), here.members(failure)
+	members = append(members, failed[min(1, len(members), len(failed)):]...)
 	if d.Head != nil {
-		head, err := newVisitor(nil, nil).members(reflect.ValueOf(d.Head(kind)))
-		if err != nil {
-			return nil, err
-		}
-		head = slices.DeleteFunc(head, func(h member) bool {
+		head := slices.DeleteFunc(here.members(d.Head(kind)), func(h member) bool {
 			return slices.ContainsFunc(members, func(m member) bool { return m.name == h.name })
 		})
 		members = slices.Insert(members, min(1, len(members)), head...)
 	}
-	text := encodeJSON(members)
-	switch {
-	case d.Format == FormatYAML:
-		return encodeYAML(text)
-	case d.indent:
-		var b bytes.Buffer
-		err := json.Indent(&b, text, "", "  ")
-		return b.Bytes(), err
+	if err := errors.Join(v.err, here.err); err != nil {
+		return nil, err
 	}
-	return text, nil
-}
-
-// encodeJSON returns a document of members.
-func encodeJSON(members []member) []byte {
-	var b bytes.Buffer
+	var text, indented bytes.Buffer
 	before := "{"
 	for _, m := range members {
-		b.WriteString(before + strconv.Quote(m.name) + ":")
-		b.Write(m.value)
+		text.WriteString(before + strconv.Quote(m.name) + ":")
+		text.Write(m.value)
 		before = ",\n"
 	}
-	b.WriteString("}\n")
-	return b.Bytes()
+	text.WriteString("}\n")
+	switch {
+	case d.Format == FormatYAML:
+		return encodeYAML(text.Bytes())
+	case d.indent:
+		err := json.Indent(&indented, text.Bytes(), "", "  ")
+		return indented.Bytes(), err
+	}
+	return text.Bytes(), nil
 }
 
 // encodeYAML returns the same document as a text in JSON in YAML.
@@ -178,9 +157,10 @@ func plainStyle(n *yaml.Node) error {
 	if len(n.Content) > 0 {
 		n.Style = 0
 	}
-	var errs []error
 	for _, child := range n.Content {
-		errs = append(errs, plainStyle(child))
+		if err := plainStyle(child); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }

@@ -44,16 +44,14 @@ func Hints(err error) []host.Text {
 		}
 		return all
 	}
-	if h := hintOf(err); len(h) > 0 {
+	if h := Hint(err); len(h) > 0 {
 		return []host.Text{h}
 	}
 	return nil
 }
 
-// Hint returns the hint of an error, or "".
-func Hint(err error) string { return hintOf(err).String() }
-
-func hintOf(err error) host.Text {
+// Hint returns the hint of an error, nil for none.
+func Hint(err error) host.Text {
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) {
 		return host.HintOf(err)

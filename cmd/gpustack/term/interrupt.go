@@ -38,9 +38,8 @@ type Run struct {
 
 	mu          sync.Mutex
 	interrupted bool
-	mayChange   bool   // the command may change something
-	asking      bool   // a question waits for an answer
-	restore     func() // restores the terminal while asking
+	mayChange   bool // the command may change something
+	asking      bool // a question waits for an answer
 	changing    bool
 	changed     bool // an ended part of the run has changed something
 	// remedy is what an operator can do if the change is stopped immediately.
@@ -54,35 +53,25 @@ func (r *Run) MayChange() {
 	r.mayChange = true
 }
 
+// remedyUnrecorded is the remedy for a change that a second signal has stopped before its entry in
+// the journal was written.
+const remedyUnrecorded = "the running step may have been carried out: check before you run the command again"
+
 // Begin must be called before the first write. After a signal it returns an error, and no change
-// may be made.
-func (r *Run) Begin() error {
+// may be made. remedy is what an operator can do if a second signal stops a change that the journal
+// records, or whose rest can be found otherwise; nil for another change.
+func (r *Run) Begin(remedy host.Text) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.interrupted {
 		return interrupted{}
 	}
-	r.changing = true
-	r.remedy = host.Plain(remedyUnrecorded)
+	if r.changing, r.remedy = true, remedy; remedy == nil {
+		r.remedy = host.Plain(remedyUnrecorded)
+	}
 	// From here on the run changes files on one thread only, so that a test can stop it at each step
 	// (strace counts the system calls of each thread).
 	runtime.LockOSThread()
-	return nil
-}
-
-// remedyUnrecorded is the remedy for a change that a second signal has stopped before its entry in
-// the journal was written.
-const remedyUnrecorded = "the running step may have been carried out: check before you run the command again"
-
-// BeginRecorded does the same as Begin for a change that the journal records, or whose rest can be
-// found otherwise. remedy is what an operator can do if a second signal stops it.
-func (r *Run) BeginRecorded(remedy host.Text) error {
-	if err := r.Begin(); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.remedy = remedy
 	return nil
 }
 
@@ -104,28 +93,6 @@ func (r *Run) ask() error {
 	}
 	r.asking = true
 	return nil
-}
-
-// change makes a change that a question needs, such as of the terminal's settings, and has a
-// signal restore the former state. It returns the function that restores it after the answer.
-// After a signal it changes nothing and returns an error: a signal that is already handled would
-// not restore the state.
-func (r *Run) change(change func() error, restore func()) (done func(), err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.interrupted {
-		return nil, interrupted{}
-	}
-	if err := change(); err != nil {
-		return nil, err
-	}
-	r.restore = restore
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		restore()
-		r.restore = nil
-	}, nil
 }
 
 // answered marks that the question was answered.
@@ -155,9 +122,6 @@ func (r *Run) Interrupt(talk io.Writer) (changing bool, message string) {
 	}
 	if r.asking {
 		text = "\n" + text // below the question
-	}
-	if r.restore != nil {
-		r.restore()
 	}
 	fmt.Fprint(talk, text) //nolint:errcheck // there is no other place to report it
 	return r.changing, message

@@ -21,25 +21,24 @@ import (
 	"gpustack/host"
 )
 
-// UI prints all output of a run. Ask asks its questions.
+// UI prints all output of a run, and asks its questions.
 type UI struct {
 	Out      *bufio.Writer // of data; Document.Finish flushes it
-	Direct   io.Writer     // the file that Out writes to
+	Direct   *output       // the file that Out writes to
 	Talk     io.Writer     // of messages
 	In       *os.File
-	Ask      Asker
-	Page     Page // of data
-	TalkPage Page // of messages
-	Terminal bool // data is printed to a terminal
-	Full     bool // --diff was given: plans are printed in full
-	Quiet    bool // --quiet was given: what programs print and what is waited for is not shown
+	Page     Page   // of data
+	TalkPage Page   // of messages
+	Terminal bool   // data is printed to a terminal
+	Full     bool   // --diff was given: plans are printed in full
+	InFull   func() // prints the plan of a question in full; nil where it has none
+	answers  bool   // questions can be answered
+	Quiet    bool   // --quiet was given: what programs print and what is waited for is not shown
 	Status   *Status
 	Colour   bool
 	Words    []string // of the command line, for records: without the program's name and without secrets
 	// Complete completes the commands of warnings; nil if they are complete.
 	Complete func(text string) string
-	// Locate adds to a command what the command line says of the machine; nil to add nothing.
-	Locate   func(host.Command) host.Command
 	Snapshot string // the file that --root names, if it is a snapshot, below which nothing is written
 	Tree     string // the temporary folder that has its files, or ""
 	Document Document
@@ -52,7 +51,7 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 	status := newStatus(stderr)
 	direct := &output{file: stdout, status: status}
 	out := bufio.NewWriterSize(direct, 1<<16)
-	u := &UI{
+	return &UI{
 		Out:      out,
 		Direct:   direct,
 		Talk:     stderr,
@@ -64,13 +63,8 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 		Colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
 		Document: Document{out: out, direct: direct, indent: terminal, written: make(chan struct{})},
 		Run:      Run{Stop: make(chan struct{}), handled: make(chan struct{}, 1)},
+		answers:  term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 	}
-	u.Ask = Asker{
-		in: stdin, talk: stderr, out: out, run: &u.Run, status: status,
-		closed:  func() bool { return direct.closed },
-		answers: term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
-	}
-	return u
 }
 
 // newPage returns the page of a file: COLUMNS is its width, if it is a number, as for other
@@ -169,7 +163,7 @@ func (u *UI) CatchUp() {
 // Command returns a command as the operator is to run it, for a line that this package prints: it
 // is not broken (wrap.go).
 func (u *UI) Command(c host.Command) string {
-	return joined(commandHere(u, c))
+	return joined(Plain(u, c.Text()))
 }
 
 // Text returns a text with its commands as the operator is to run them, for a line that this
@@ -180,20 +174,22 @@ func (u *UI) Text(t host.Text) string {
 
 // Plain returns a text with its commands as the operator is to run them, for a document.
 func Plain(u *UI, t host.Text) string {
-	return t.Render(func(c host.Command) string { return commandHere(u, c) })
+	return located(t, u.Document.Command)
 }
 
 // Elsewhere returns a text for a line that this package prints, with its commands as they are.
 func Elsewhere(t host.Text) string {
-	return t.Render(func(c host.Command) string { return joined(c.String()) })
+	return t.Render(func(c host.Command) string { return joined(Printable(c.String())) })
 }
 
-// commandHere returns a command as the operator is to run it, printable.
-func commandHere(u *UI, c host.Command) string {
-	if u.Locate != nil {
-		c = u.Locate(c)
-	}
-	return Printable(c.String())
+// located returns a text whose commands locate has completed, if it is not nil.
+func located(t host.Text, locate func(host.Command) host.Command) string {
+	return t.Render(func(c host.Command) string {
+		if locate != nil {
+			c = locate(c)
+		}
+		return c.String()
+	})
 }
 
 // Note prints a message about what was done.

@@ -187,7 +187,7 @@ func TestForeignNames(t *testing.T) {
 func TestProtectedHint(t *testing.T) {
 	err := fmt.Errorf("/etc/default/grub: %w", &edit.Protected{Place: "/etc/default/grub"})
 	const want = "chattr -i /etc/default/grub, then run gpustack again (lsattr -d /etc/default/grub shows the attribute)"
-	if got := Hint(err); got != want {
+	if got := Hint(err).String(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

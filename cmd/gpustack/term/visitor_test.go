@@ -42,7 +42,6 @@ func TestVisitor(t *testing.T) {
 	}
 	d := Document{
 		Format:  FormatJSON,
-		Text:    func(t host.Text) string { return "completed " + t.String() },
 		Command: func(c host.Command) host.Command { return c.Flag("root", "/x") },
 	}
 	for _, test := range []struct {
@@ -50,14 +49,14 @@ func TestVisitor(t *testing.T) {
 		want      string
 	}{
 		{false, `{"schema":1,
-"text":"completed run gpustack host scan",
+"text":"run gpustack host scan --root /x",
 "command":"gpustack host scan --root /x",
-"pointer":"completed run gpustack host scan",
+"pointer":"run gpustack host scan --root /x",
 "at":"gpustack host scan --root /x",
 "rows":[
 {"L":[],"B":"Yg=="}],
-"named":{"a":"completed run gpustack host scan"},
-"any":{"T":"completed run gpustack host scan"},
+"named":{"a":"run gpustack host scan --root /x"},
+"any":{"T":"run gpustack host scan --root /x"},
 "unknown":null}
 `},
 		{true, `{"schema":1,

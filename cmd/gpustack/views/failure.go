@@ -26,54 +26,58 @@ type refusal struct {
 	Code    host.Code    `json:"code"`   // the reason, for programs
 	Reason  string       `json:"reason"` // the reason, for people: its wording may change
 	// the option that lifts the refusal, such as "--live"; null for none
-	Allow *string `json:"allow"`
-	Hint  *string `json:"hint"` // what to do, one line for each way; null for none
+	Allow *string   `json:"allow"`
+	Hint  host.Text `json:"hint" null:"zero"` // what to do, one line for each way; null for none
 	// the first command of the hint, as a next step; null if it has none
 	Next *host.Next `json:"next"`
 }
 
 // Problem is any other error.
 type Problem struct {
-	Message string  `json:"message"` // for people: its wording may change
-	Hint    *string `json:"hint"`    // what to do, one line for each way; null for none
+	Message string    `json:"message"`          // for people: its wording may change
+	Hint    host.Text `json:"hint" null:"zero"` // what to do, one line for each way; null for none
 	// the first command of the hint, as a next step; null if it has none
 	Next *host.Next `json:"next"`
 }
 
-// NewFailure returns what a document says of an error, all of whose parts it has. completed returns
-// the final text of a hint.
-func NewFailure(err error, completed func(host.Text) string) Failure {
+// NewFailure returns what a document says of an error, all of whose parts it has.
+func NewFailure(err error) Failure {
 	f := Failure{Schema: 1}
-	f.add(err, nil, completed)
+	f.add(err, nil)
 	return f
 }
 
-// add adds each part of an error. given has the hint that replaces those of its parts, or is nil.
-func (f *Failure) add(err error, given *explained, completed func(host.Text) string) {
+// add adds each part of an error. given has the hints that replace those of its parts, or is nil.
+func (f *Failure) add(err error, given []host.Text) {
 	if err == nil {
 		return
 	}
 	if hints, ok := term.Explained(err); ok && given == nil {
-		given = &explained{lines(hints, completed), nextIn(hints)} // once: it may name as many functions as there are parts
+		given = hints
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
-			f.add(e, given, completed)
+			f.add(e, given)
 		}
 		return
 	}
 	if given == nil {
-		given = &explained{lines(term.Hints(err), completed), nextIn(term.Hints(err))}
+		given = term.Hints(err)
+	}
+	hint := lines(given)
+	var next *host.Next
+	if commands := hint.Commands(); len(commands) > 0 {
+		next = host.NewNext(commands[0])
 	}
 	var r interface {
 		Refusal() (host.Code, string)
 	}
 	if !errors.As(err, &r) {
-		f.Errors = append(f.Errors, Problem{err.Error(), given.hint, given.next})
+		f.Errors = append(f.Errors, Problem{err.Error(), hint, next})
 		return
 	}
 	code, allow := r.Refusal()
-	refused := refusal{Code: code, Reason: err.Error(), Allow: Optional(allow), Hint: given.hint, Next: given.next}
+	refused := refusal{Code: code, Reason: err.Error(), Allow: Optional(allow), Hint: hint, Next: next}
 	// Errors begin with what they are about.
 	about, reason, _ := strings.Cut(refused.Reason, ": ")
 	if address, err := pci.ParseAddress(about); err == nil {
@@ -82,29 +86,15 @@ func (f *Failure) add(err error, given *explained, completed func(host.Text) str
 	f.Refusals = append(f.Refusals, refused)
 }
 
-// explained is the final text of the hints of an error, and its next step.
-type explained struct {
-	hint *string
-	next *host.Next
-}
-
-// nextIn returns the first command of hints as a next step, nil if they have none.
-func nextIn(hints []host.Text) *host.Next {
-	for _, h := range hints {
-		for _, c := range h.Commands() {
-			return host.NewNext(c)
+// lines returns hints as a document has them, one line for each, nil if there are none.
+func lines(hints []host.Text) (all host.Text) {
+	for i, h := range slices.CompactFunc(slices.Clone(hints), host.Text.Equal) {
+		if i > 0 {
+			all = append(all, host.Plain("\n")...)
 		}
+		all = append(all, h...)
 	}
-	return nil
-}
-
-// lines returns hints as a document has them, or nil if there are none.
-func lines(hints []host.Text, completed func(host.Text) string) *string {
-	var all []string
-	for _, h := range slices.CompactFunc(slices.Clone(hints), host.Text.Equal) {
-		all = append(all, completed(h))
-	}
-	return Optional(strings.Join(all, "\n"))
+	return all
 }
 
 // Optional returns a pointer to a text, or nil if it is empty.

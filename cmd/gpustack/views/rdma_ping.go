@@ -78,11 +78,11 @@ type portTest struct {
 
 // untested is a port that could not be tested, or an adapter without one.
 type untested struct {
-	Address *pci.Address `json:"address"` // the adapter's PCI function; null for a software device
-	Name    string       `json:"name"`    // the RDMA device
-	Port    *int         `json:"port"`    // null for an adapter without an RDMA device
-	Reason  string       `json:"reason"`  // why it could not be tested, for people
-	Hint    *string      `json:"hint"`    // what to do; null for nothing
+	Address *pci.Address `json:"address"`          // the adapter's PCI function; null for a software device
+	Name    string       `json:"name"`             // the RDMA device
+	Port    *int         `json:"port"`             // null for an adapter without an RDMA device
+	Reason  string       `json:"reason"`           // why it could not be tested, for people
+	Hint    host.Text    `json:"hint" null:"zero"` // what to do; null for nothing
 }
 
 // NewRDMATest returns the report of rdma test on a machine, without results.
@@ -96,7 +96,7 @@ func NewRDMATest(m trial.Machine) *RDMATest {
 		r.Program = programPerftest
 	}
 	for _, s := range m.Skipped {
-		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), Optional(term.Hint(s.Err))})
+		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), term.Hint(s.Err)})
 	}
 	return &r
 }
@@ -171,7 +171,7 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 	for _, s := range r.Untested {
 		u.Printf("not tested: %s\n", term.Printable(s.Reason))
 		if s.Hint != nil {
-			u.Printf("  remedy: %s\n", term.Printable(*s.Hint))
+			u.Printf("  remedy: %s\n", u.Text(s.Hint))
 		}
 	}
 }
