@@ -52,10 +52,13 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, opts drivers
 	}
 	report := views.NewDrivers(newReport(d.Node.Root, check.RebootRequired(d.Machine), changed, plan.Warnings...), plan.Plan, views.FileChanges(plan.Specs))
 	devices := d.Machine.Devices.Value
+	if changed && !plan.Release && len(plan.Containers) == 0 && d.Machine.Contract.Value == nil {
+		report.Next = host.NewNext(host.NewCommand("host prepare"))
+	}
 	showPlan(u, opts.decision, &report, func() {
 		views.PrintDrivers(u, report, plan.Plan, devices)
-		if report.Changed && !plan.Release && len(plan.Containers) == 0 && d.Machine.Contract.Value == nil {
-			u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", u.Command(host.NewCommand("host prepare")))
+		if report.Next != nil {
+			u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", u.Command(report.Next.Command))
 		}
 	}, plan.Warnings...)
 	return decide(u, opts.decision, question, views.DriversSummary(u, plan.Plan.Plan, devices), &report, func() error {

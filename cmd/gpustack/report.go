@@ -118,8 +118,8 @@ func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...strin
 }
 
 // decide carries a plan out, if it has changes and the operator confirms them. act completes the
-// report. Text output shows the plan, which the caller has printed, and its summary; in the formats
-// for programs the report is printed when the run ends.
+// report. Text output shows the plan, which the caller has printed, its summary, and in the end the
+// next step; in the formats for programs the report is printed when the run ends.
 func decide(u *term.UI, d decision, question, summary string, r reporter, act func() error) error {
 	u.Document.Show(r)
 	if d.format == term.FormatTable && r.Common().Changed {
@@ -143,7 +143,13 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 	if err := u.Run.Begin(nil); err != nil {
 		return err
 	}
-	return act()
+	if err := act(); err != nil {
+		return err
+	}
+	if next := r.Common().Next; next != nil && d.format == term.FormatTable && !d.quiet {
+		u.Note("next: %s", next.Sentence(u.Command))
+	}
+	return nil
 }
 
 // nothingPresent prints that a machine has none of the devices, which is not an error. report

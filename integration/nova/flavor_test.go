@@ -111,6 +111,7 @@ flavor gpu.k4200.2 created; 2 requests
 gpustack: warning: with --disk 0 the disk of a guest is as large as its image: cloud images are too small for CUDA, which needs 20 GiB or a volume
 gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it
 gpustack: created flavor gpu.k4200.2, id ID
+gpustack: next: run 'gpustack flavor test gpu.k4200.2 --image IMAGE'
 `
 	create := []string{"flavor", "create", "K4200:2", "--vcpus", "2", "--ram", "64", "--disk", "0", "--yes"}
 	if diff := cmp.Diff(want, succeed(t, create...)); diff != "" {
