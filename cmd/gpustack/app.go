@@ -33,8 +33,15 @@ func newApp(u *term.UI, words []string) app {
 			&cli.BoolFlag{Name: "version", Usage: "print the version"},
 		},
 		Commands: newCommands(u),
-		Action:   action(u, parseRoot, runRoot),
 	}
+	a.Action = action(u, parseVersion, func(_ context.Context, u *term.UI, version bool) error {
+		if version {
+			u.Printf("gpustack %s\n", programVersion())
+		} else {
+			u.Help(args.AppHelp(a))
+		}
+		return nil
+	})
 	line := args.Parse(a, words)
 	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.WithoutSecrets()
 	below := func(c host.Command) host.Command {
@@ -67,67 +74,26 @@ func takes(commands []*cli.Command, c host.Command, flag string) bool {
 func newCommands(u *term.UI) []*cli.Command {
 	return append([]*cli.Command{
 		in("On each compute node", newStatusCommand(u)),
-		{
-			Name:     "host",
-			Usage:    "the machine the GPUs are in",
-			Category: "On each compute node",
-			Subcommands: []*cli.Command{
-				newHostScanCommand(u),
-				newHostPrepareCommand(u),
-				newHostCheckCommand(u),
-				newHostBindCommand(u),
-				newHostReleaseCommand(u),
-				newHostGuestsCommand(u),
-				newHostSnapshotCommand(u),
-				newHostUnpackCommand(u),
-			},
-		},
-		{
-			Name:     "rdma",
-			Usage:    "InfiniBand and RDMA adapters",
-			Category: "On each compute node",
-			Subcommands: []*cli.Command{
-				newRDMAScanCommand(u),
-				newRDMACheckCommand(u),
-				newRDMAPrepareCommand(u),
-				newRDMATestCommand(u),
-			},
-		},
-		{
-			Name:     "container",
-			Usage:    "GPUs and RDMA adapters for containers",
-			Category: "On each compute node",
-			Subcommands: []*cli.Command{
-				newContainerCheckCommand(u),
-				newContainerPrepareCommand(u),
-				newContainerTestCommand(u),
-			},
-		},
-		{
-			Name:     "nova",
-			Usage:    "OpenStack Nova's services",
-			Category: "On controllers and compute nodes",
-			Subcommands: []*cli.Command{newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u), newNovaDevicesCommand(u),
-				newNovaDrainCommand(u), newNovaEnableCommand(u)},
-		},
-		{
-			Name:        "flavor",
-			Usage:       "flavors whose guests get devices",
-			Category:    "Flavors",
-			Subcommands: []*cli.Command{newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u), newFlavorTestCommand(u)},
-		},
-		{
-			Name:        "image",
-			Usage:       "images that guests with GPUs boot from",
-			Category:    "Images",
-			Subcommands: []*cli.Command{newImageCheckCommand(u), newImageSetCommand(u)},
-		},
-		{
-			Name:        "fleet",
-			Usage:       "documents of many compute nodes",
-			Category:    "Many nodes",
-			Subcommands: []*cli.Command{newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u)},
-		},
+		group("host", "the machine the GPUs are in", "On each compute node",
+			newHostScanCommand(u), newHostPrepareCommand(u), newCheckCommand(u, hostCheck()),
+			newHostBindCommand(u), newHostReleaseCommand(u), newHostGuestsCommand(u),
+			newHostSnapshotCommand(u), newHostUnpackCommand(u)),
+		group("rdma", "InfiniBand and RDMA adapters", "On each compute node",
+			newRDMAScanCommand(u), newCheckCommand(u, rdmaCheck()), newRDMAPrepareCommand(u),
+			newRDMATestCommand(u)),
+		group("container", "GPUs and RDMA adapters for containers", "On each compute node",
+			newCheckCommand(u, containerCheck()), newContainerPrepareCommand(u),
+			newContainerTestCommand(u)),
+		group("nova", "OpenStack Nova's services", "On controllers and compute nodes",
+			newNovaConfigureCommand(u), newNovaCheckCommand(u), newNovaExplainCommand(u),
+			newNovaDevicesCommand(u), newNovaDrainCommand(u), newNovaEnableCommand(u)),
+		group("flavor", "flavors whose guests get devices", "Flavors",
+			newFlavorCreateCommand(u), newFlavorListCommand(u), newFlavorDeleteCommand(u),
+			newFlavorTestCommand(u)),
+		group("image", "images that guests with GPUs boot from", "Images",
+			newImageCheckCommand(u), newImageSetCommand(u)),
+		group("fleet", "documents of many compute nodes", "Many nodes",
+			newFleetShowCommand(u), newFleetDiffCommand(u), newFleetPlanCommand(u)),
 		in("Repair of Nova's database", newRepairMigrationCommand(u)),
 		in(groupRecord, newHistoryCommand(u)),
 		in(groupRecord, newUndoCommand(u)),
@@ -145,9 +111,14 @@ const (
 	groupShell  = "Shell and manual"
 )
 
+// group returns a command that has others, all listed in the help below a title.
+func group(name, usage, title string, commands ...*cli.Command) *cli.Command {
+	return &cli.Command{Name: name, Usage: usage, Category: title, Subcommands: commands}
+}
+
 // in returns a command that is listed in a group.
-func in(group string, c *cli.Command) *cli.Command {
-	c.Category = group
+func in(title string, c *cli.Command) *cli.Command {
+	c.Category = title
 	return c
 }
 
@@ -201,11 +172,8 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 		if _, ok := any(opts).(interface{ warnsInterrupted() }); !ok && !c.Command.Hidden {
 			u.Warn(change.AllWarnings(c.Context, c.String("root"))...)
 		}
-		if o, ok := any(opts).(interface{ isQuiet() bool }); ok {
-			u.Quiet = o.isQuiet()
-		}
-		if o, ok := any(opts).(interface{ isFull() bool }); ok {
-			u.Full = o.isFull()
+		if o, ok := any(opts).(interface{ shown() (quiet, full bool) }); ok {
+			u.Quiet, u.Full = o.shown()
 		}
 		if o, ok := any(opts).(interface{ writes() bool }); ok {
 			if u.Snapshot != "" && o.writes() {
@@ -218,22 +186,7 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 	}
 }
 
-type rootOptions struct {
-	version bool
-	app     *cli.App
-}
-
-func parseRoot(c *cli.Context, f *args.Faults) rootOptions {
+func parseVersion(c *cli.Context, f *args.Faults) (version bool) {
 	f.Arguments(c)
-	return rootOptions{c.Bool("version"), c.App}
-}
-
-// runRoot runs gpustack without a command.
-func runRoot(_ context.Context, u *term.UI, opts rootOptions) error {
-	if opts.version {
-		u.Printf("gpustack %s\n", programVersion())
-		return nil
-	}
-	u.Help(args.AppHelp(opts.app))
-	return nil
+	return c.Bool("version")
 }

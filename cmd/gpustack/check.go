@@ -37,6 +37,11 @@ type checkReport interface {
 	Checked() views.Check
 }
 
+// checkHelp is part of the description of each check.
+const checkHelp = `Prints the verdict with what to do next, then failures and warnings, each with its effect,
+with the message that users see, and a remedy. --all prints what every check has found. What
+cannot be read, for example in a support archive or by users other than root, is n/a, never pass.`
+
 // newCheckCommand returns the command check of a subject.
 func newCheckCommand(u *term.UI, k checkCommand) *cli.Command {
 	return &cli.Command{

@@ -15,18 +15,15 @@ import (
 	"gpustack/nova/cloud"
 )
 
-// cloudFlags are the flags of every command that connects to a cloud, named as in the openstack
-// command.
-func cloudFlags() []cli.Flag {
-	return cloudAndTimeoutFlags("wait `TIME` for each answer, including retries")
-}
+// The help of --timeout of commands that connect to a cloud, and to databases too.
+const (
+	timeoutOfCloud     = "wait `TIME` for each answer, including retries"
+	timeoutOfDatabases = "wait `TIME` for each answer of the cloud and the first answer of each database"
+)
 
-// databaseFlags are cloudFlags for commands that also connect to databases.
-func databaseFlags() []cli.Flag {
-	return cloudAndTimeoutFlags(timeoutOfDatabases)
-}
-
-func cloudAndTimeoutFlags(timeout string) []cli.Flag {
+// cloudFlags returns the flags of every command that connects to a cloud, named as in the openstack
+// command. timeout is the help of --timeout.
+func cloudFlags(timeout string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "os-cloud", Usage: "use `CLOUD` of clouds.yaml (default: OS_CLOUD, or OS_AUTH_URL and the other OS_ variables)"},
 		&cli.StringFlag{Name: "os-region-name", Usage: "use `REGION` of the cloud"},
@@ -36,9 +33,6 @@ func cloudAndTimeoutFlags(timeout string) []cli.Flag {
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log each API request"},
 	}
 }
-
-// timeoutOfDatabases is the help of --timeout of commands that also connect to databases.
-const timeoutOfDatabases = "wait `TIME` for each answer of the cloud and the first answer of each database"
 
 func answerTimeoutFlag(usage string) cli.Flag {
 	return &cli.DurationFlag{Name: "timeout", Value: time.Minute, Usage: usage}

@@ -11,10 +11,6 @@ import (
 	"gpustack/operate/node"
 )
 
-func newContainerCheckCommand(u *term.UI) *cli.Command {
-	return newCheckCommand(u, containerCheck())
-}
-
 func containerCheck() checkCommand {
 	return checkCommand{
 		usage: "check whether containers can use GPUs and adapters",
@@ -23,23 +19,17 @@ Checks everything that containers with GPUs or RDMA adapters depend on: the driv
 libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and images.
 --image-dir DIR judges an image in its root folder, by podman image mount or a docker export
 that is unpacked: which libcuda its programs load, whether the driver runs its CUDA, and
-whether its libraries see the adapters. DIR is not below the root. Prints the verdict with what to do next, then failures and warnings. Each
-has its effect, with the message that users see, and a remedy. --all prints what every check
-has found.
+whether its libraries see the adapters. DIR is not below the root.
+
+` + checkHelp + `
+docs/containers.md lists the messages with their causes.
 
 Reads files below the root only: NVIDIA's libraries and programs are neither loaded nor
-started, because they create device nodes on the running machine. Some files can be read by
-root only.
-
-What cannot be read, for example in a support archive, is n/a, never pass.
-docs/containers.md lists the messages with their causes; the formats json and yaml are
-described in docs/json.md.
+started, because they create device nodes on the running machine.
 
 EXAMPLES
   gpustack container check
-  gpustack container check --all
-  gpustack container check --image-dir /srv/images/pytorch
-  gpustack container check -o json`,
+  gpustack container check --image-dir /srv/images/pytorch`,
 		flags: []cli.Flag{
 			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder (repeatable)"},
 				args.PathRules{Kind: args.HandedOver}),

@@ -56,13 +56,13 @@ EXAMPLES
 }
 
 type containerTestOptions struct {
-	format  string
+	target
 	console bool
 	containertest.Request
 }
 
 func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
-	opts := containerTestOptions{format: f.Choice(c, "output"), console: c.Bool("console"), Request: containertest.Request{
+	opts := containerTestOptions{target: parseTarget(c, f), console: c.Bool("console"), Request: containertest.Request{
 		Image: c.String("image"), Engine: f.Choice(c, "engine"), Command: c.Args().Slice(), Timeout: f.Positive(c, "wait"),
 	}}
 	f.Machine(c, "container test starts a container on the running machine", "container check")
@@ -94,15 +94,11 @@ const remedyContainers = "a container of the test may be left, and a folder /var
 	"lists it, with a name that begins with gpustack-"
 
 func runContainerTest(ctx context.Context, u *term.UI, opts containerTestOptions) error {
-	root, err := host.NewRoot("/")
-	if err != nil {
-		return err
-	}
 	program, err := embedded.Program()
 	if err != nil {
 		return err
 	}
-	m, err := containertest.Observe(ctx, root, opts.Request, program)
+	m, err := containertest.Observe(ctx, opts.root, opts.Request, program)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,6 @@ flavors that do not request devices, are refused.
 ` + cloudHelp + `
 
 EXAMPLES
-  gpustack flavor delete gpu.k4200.2
   gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes`,
 		Flags:  changingCloud(),
 		Action: action(u, parseFlavorDelete, runFlavorDelete),

@@ -34,7 +34,7 @@ EXAMPLES
 			confsFlag("check against", ""),
 			releaseFlag(),
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
-		), cloudFlags()...),
+		), cloudFlags(timeoutOfCloud)...),
 		Action: action(u, parseFlavorList, runFlavorList),
 	}
 }

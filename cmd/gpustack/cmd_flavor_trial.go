@@ -59,7 +59,6 @@ is no longer running.
 ` + cloudHelp + `
 
 EXAMPLES
-  gpustack flavor test gpu.k4200.2 --image debian-12
   gpustack flavor test gpu.k4200.2 --image debian-12 --host gpu7 --count 2 --yes -o json
   gpustack flavor test gpu.k4200.2 --image debian-12 --conf controller=/etc/nova/nova.conf --dry-run
   gpustack flavor test gpu.k4200.2 --image cuda-12 --run 'nvidia-smi -L' --yes
@@ -89,7 +88,7 @@ EXIT STATUS
 			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute,
 				Usage: "wait at most `TIME` for the server to become active and the guest to report its devices"},
 			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		), cloudFlags()...),
+		), cloudFlags(timeoutOfCloud)...),
 		Action: action(u, parseFlavorTest, runFlavorTest),
 	}
 }

@@ -105,7 +105,7 @@ func parseFleetPlan(c *cli.Context, f *args.Faults) fleetPlanOptions {
 		f.Add(args.UsageError(fmt.Sprintf("--max-nodes: %d is not a number of nodes", c.Int("max-nodes")), "write for example --max-nodes 10"))
 	}
 	opts.plan = fleet.PlanOptions{Map: document.Name(opts.mapFile), Goal: goal, Keep: keep, MaxNodes: c.Int("max-nodes"), All: c.Bool("all"),
-		BlockedLast: c.Bool("blocked-last"), MaxAge: parseMaxAge(c, f)}
+		BlockedLast: c.Bool("blocked-last"), MaxAge: f.Positive(c, "max-age")}
 	return opts
 }
 

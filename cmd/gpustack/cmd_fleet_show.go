@@ -37,7 +37,7 @@ EXAMPLES
   cat *.jsonl | gpustack fleet show - -o json`,
 		Flags: []cli.Flag{
 			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
-			maxAgeFlag("list documents that were made longer than `TIME` ago, such as 24h"),
+			&cli.DurationFlag{Name: "max-age", Usage: "list documents that were made longer than `TIME` ago, such as 24h (default: no limit)"},
 		},
 		Action: action(u, parseFleetShow, runFleetShow),
 	}
@@ -50,7 +50,7 @@ type fleetShowOptions struct {
 }
 
 func parseFleetShow(c *cli.Context, f *args.Faults) fleetShowOptions {
-	return fleetShowOptions{f.Choice(c, "output"), fleetFiles(c, f), parseMaxAge(c, f)}
+	return fleetShowOptions{f.Choice(c, "output"), fleetFiles(c, f), f.Positive(c, "max-age")}
 }
 
 func runFleetShow(_ context.Context, u *term.UI, opts fleetShowOptions) error {

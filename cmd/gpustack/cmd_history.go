@@ -32,8 +32,7 @@ says so.
 
 EXAMPLES
   gpustack history
-  gpustack history 3
-  gpustack history -o json`,
+  gpustack history 3`,
 		Flags:  reading(),
 		Action: action(u, parseHistory, runHistory),
 	}

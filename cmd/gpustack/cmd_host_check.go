@@ -10,10 +10,6 @@ import (
 	"gpustack/operate/node"
 )
 
-func newHostCheckCommand(u *term.UI) *cli.Command {
-	return newCheckCommand(u, hostCheck())
-}
-
 func hostCheck() checkCommand {
 	return checkCommand{
 		name:  "host check",
@@ -21,10 +17,10 @@ func hostCheck() checkCommand {
 		description: `
 Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
 kernel arguments now and at the next boot, modules of each kernel, the functions and
-their IOMMU groups, and the record of host prepare. Prints the verdict with what to do
-next, then failures and warnings, each with its effect and a remedy. --all prints what
-every check has found. Reads files below the root and runs no program. Some files can be
-read by root only.
+their IOMMU groups, and the record of host prepare. Reads files below the root and runs
+no program.
+
+` + checkHelp + `
 
 Changes nothing but a cache: run by root on the machine itself, without --root, it
 remembers the contents of initramfs images in /var/cache/gpustack/initramfs.json, so that
@@ -32,19 +28,14 @@ each image is unpacked once. That file may be deleted at any time.
 
 Before host prepare, the checks show what would prevent it. After host prepare, they
 show whether a reboot is pending, whether the machine is as planned, or whether it has
-drifted. A check that depends on a failed check is skipped. Anything that cannot be read,
-for example in a support archive, is n/a, never pass.
+drifted. A check that depends on a failed check is skipped.
 
 --metrics also writes the results to a file of the textfile collector of node_exporter, in
 a folder that exists; see docs/monitoring.md. After an error nothing is written, so that
 the time of the last run shows it.
 
-The formats json and yaml are described in docs/json.md.
-
 EXAMPLES
   gpustack host check
-  gpustack host check --all
-  gpustack host check -o json
   gpustack host check --root /mnt/sosreport
   gpustack host check --metrics gpustack-host-check.prom`,
 		flags: []cli.Flag{metricsFlag()},

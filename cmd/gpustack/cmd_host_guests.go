@@ -26,7 +26,7 @@ root, outside of containers.
 
 The report, as json or yaml, is evidence for 'gpustack repair-migration', which needs one
 of each host that is involved with a guest, not older than ten minutes. The report names
-what could not be read, and then proves no absence. docs/json.md describes the fields.
+what could not be read, and then proves no absence.
 
 Whether a report is newer than the last change of a row is known only if the host's clock is
 synchronized, and then to half a minute. With --token it does not depend on the clock: copy
@@ -37,7 +37,6 @@ nova-compute reads, and from kolla's /etc/kolla/nova-compute/nova.conf. Without 
 setting it is the hostname.
 
 EXAMPLES
-  gpustack host guests
   ssh gpu1 gpustack host guests -o json > gpu1.json
   ssh gpu1 gpustack host guests --token 20261123T174001.123456Z-84efa4dd -o json > gpu1.json
   gpustack host guests --conf /srv/nova/nova.conf -o yaml

@@ -66,7 +66,6 @@ EXAMPLES
   gpustack host prepare --device 0000:84:00.0
   gpustack host prepare --only 0000:84:00.0 --only 0000:88:00.0 --yes
   gpustack host prepare --remove 0000:84:00.0 --yes
-  gpustack host prepare --none
   gpustack host prepare --if-present --yes
   gpustack host prepare --root /mnt/node --dry-run -o json`,
 		Flags: changing(

@@ -40,13 +40,12 @@ and the next command to run.
 
 Filters select from all functions those that match every kind of filter given.
 The format dot is a graph for graphviz, with network adapters as well: pipe it to
-"dot -Tsvg". The formats json and yaml are described in docs/json.md.
+"dot -Tsvg".
 
 EXAMPLES
   gpustack host scan
   gpustack host scan -o tree --all
   gpustack host scan --device 10de:11b4 -o json
-  gpustack host scan -o dot
   gpustack host scan --machine -o json
   gpustack host scan --root /mnt/sosreport`,
 		Flags: []cli.Flag{

@@ -42,7 +42,7 @@ EXAMPLES
 			purposeFlag("check for `GUESTS` gpu or windows (default: by os_type of the image)"),
 			inventoryFlag("check against the devices in `FILE`, JSON or YAML of host scan"),
 			&cli.StringSliceFlag{Name: "alias", Usage: "with --inventory, the product of `ALIAS`, as NAME=VENDOR:PRODUCT (repeatable)"},
-		}, cloudFlags()...),
+		}, cloudFlags(timeoutOfCloud)...),
 		Action: action(u, parseImageCheck, runImageCheck),
 	}
 }

@@ -44,7 +44,6 @@ EXAMPLES
   gpustack nova check
   gpustack nova check --role compute
   gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed
-  gpustack nova check --conf controller=ctl.conf --conf compute=gpu1.conf --release zed -o json
   gpustack nova check --conf compute=gpu1.conf,gpu1.d/10.conf --release zed --inventory inventories`,
 		Flags: append(reading(
 			confsFlag("check", "; default: all files"),
@@ -55,7 +54,7 @@ EXAMPLES
 			&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU on the compute nodes (default: as for --libvirt)"},
 			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
 			&cli.BoolFlag{Name: "flavors", Usage: "check the flavors of the cloud"},
-		), cloudFlags()...),
+		), cloudFlags(timeoutOfCloud)...),
 		Action: action(u, parseNovaCheck, runNovaCheck),
 	}
 }

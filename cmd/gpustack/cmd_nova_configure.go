@@ -82,7 +82,6 @@ names show that every compute node with such devices reports them and has alloca
 for the devices in use.
 
 EXAMPLES
-  gpustack nova configure
   gpustack nova configure --role compute
   gpustack nova configure --role controller --alias K4200=10de:11b4 --dry-run
   gpustack nova configure --role controller --inventory gpu1.json --inventory gpu2.json

@@ -8,7 +8,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host"
 	"gpustack/operate/cloud"
 )
 
@@ -47,17 +46,10 @@ such devices are listed only as far as Nova has them as PCI devices.
 ` + cloudHelp + `
 
 EXAMPLES
-  gpustack nova devices
   gpustack nova devices --state free --alias K4200 --conf controller=ctl.conf
   gpustack nova devices --host gpu1 --inventory gpu1.json
-  gpustack nova devices --project admin -o json
-
-EXIT STATUS
-  0  the devices are listed
-  1  something could not be read: what it would show is unknown`,
-		Flags: append([]cli.Flag{
-			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+  gpustack nova devices --project admin -o json`,
+		Flags: append(reading(
 			&cli.StringFlag{Name: "host", Usage: "list only devices of `HOST`"},
 			&cli.StringFlag{Name: "alias", Usage: "list only devices that `ALIAS` requests"},
 			&cli.StringFlag{Name: "project", Usage: "list only devices of instances of `PROJECT` (its id; with credentials its name too)"},
@@ -68,13 +60,13 @@ EXIT STATUS
 			&cli.StringFlag{Name: "database", Usage: "read only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to read all cells"},
 			args.DocumentsFlag("guests", "judge by the guest report `FILE` of host guests"),
-		}, databaseFlags()...),
+		), cloudFlags(timeoutOfDatabases)...),
 		Action: action(u, parseNovaDevices, runNovaDevices),
 	}
 }
 
 type novaDevicesOptions struct {
-	root, format        string
+	target
 	devices             cloud.DevicesOptions // without documents and the cloud, which need the terminal
 	inventories, guests []string
 	cloud               cloudOptions
@@ -83,7 +75,7 @@ type novaDevicesOptions struct {
 func parseNovaDevices(c *cli.Context, f *args.Faults) novaDevicesOptions {
 	f.Arguments(c)
 	return novaDevicesOptions{
-		root: c.String("root"), format: f.Choice(c, "output"), cloud: parseCloud(c, f),
+		target: parseTarget(c, f), cloud: parseCloud(c, f),
 		inventories: c.StringSlice("inventory"), guests: c.StringSlice("guests"),
 		devices: cloud.DevicesOptions{
 			Host: c.String("host"), Alias: c.String("alias"), Project: c.String("project"), State: cloud.DeviceState(f.Choice(c, "state")),
@@ -93,14 +85,10 @@ func parseNovaDevices(c *cli.Context, f *args.Faults) novaDevicesOptions {
 }
 
 func runNovaDevices(ctx context.Context, u *term.UI, opts novaDevicesOptions) error {
-	root, err := host.NewRoot(opts.root)
-	if err != nil {
-		return err
-	}
 	o := opts.devices
 	o.Sources.Cloud, o.Sources.Documents = opts.cloud.printing(u), documentsAt(u)
 	o.Sources.Inventories, o.Sources.Reports = documentsAt(u, opts.inventories...), documentsAt(u, opts.guests...)
-	list, err := cloud.ListDevices(ctx, root, o)
+	list, err := cloud.ListDevices(ctx, opts.root, o)
 	if list.Devices == nil {
 		return err
 	}

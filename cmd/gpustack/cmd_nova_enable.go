@@ -25,7 +25,6 @@ matter which machine has disabled it.
 ` + cloudHelp + `
 
 EXAMPLES
-  gpustack nova enable gpu7
   gpustack nova enable gpu7 --os-cloud lab --yes`,
 		Flags:  changingCloud(),
 		Action: action(u, parseNovaEnable, runNovaEnable),

@@ -58,7 +58,6 @@ EXAMPLES
   gpustack nova explain --flavor gpu.k4200.2 --conf controller=ctl.conf --conf compute=gpu1.conf --host gpu1
   gpustack nova explain --flavor gpu.k4200.2 --conf controller=ctl.conf --inventory gpu1.json
   gpustack nova explain --flavor gpu.k4200.2 --conf controller=/etc/nova/nova.conf --nova-python python3
-  gpustack nova explain --flavor gpu.k4200.2 --az az1 -o json
 
 EXIT STATUS
   0  at least one host can build the guest, or the server has a host already
@@ -77,7 +76,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "database", Usage: "read only the cell whose database has this SQLAlchemy `URL`"},
 			&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to read all cells"},
 			args.DocumentsFlag("guests", "judge rows by the guest report `FILE` of host guests"),
-		), databaseFlags()...),
+		), cloudFlags(timeoutOfDatabases)...),
 		Action: action(u, parseNovaExplain, runNovaExplain),
 	}
 }

@@ -12,10 +12,6 @@ import (
 	"gpustack/host/rdma/trial"
 )
 
-func newRDMACheckCommand(u *term.UI) *cli.Command {
-	return newCheckCommand(u, rdmaCheck())
-}
-
 func rdmaCheck() checkCommand {
 	return checkCommand{
 		name:  "rdma check",
@@ -24,22 +20,14 @@ func rdmaCheck() checkCommand {
 Checks everything that programs, containers and guests with RDMA depend on, in this order:
 adapters, kernel modules, libraries and their versions, device nodes, PCIe links and
 GPUDirect, ports, GIDs, IPoIB, network namespaces, limits of locked memory, and the record of
-rdma prepare with the steps of this boot. Prints the verdict with what to do next, then
-failures and warnings. Each has its effect, with the message that users see, and a remedy.
---all prints what every check has found.
+rdma prepare with the steps of this boot. Reads files below the root; opens no connection
+and runs no program. gpustack rdma test sends data.
 
-Reads files below the root; opens no connection and runs no program. gpustack rdma test
-sends data. Some files can be read by root only.
-
-What cannot be read, for example in a support archive, is n/a, never pass. docs/rdma.md
-lists the messages with their causes; the formats json and yaml are described in
-docs/json.md. --metrics also writes the results for node_exporter, as host check does
-(docs/monitoring.md).
+` + checkHelp + `
+docs/rdma.md lists the messages with their causes. --metrics is that of host check.
 
 EXAMPLES
   gpustack rdma check
-  gpustack rdma check --all
-  gpustack rdma check -o json
   gpustack rdma check --metrics gpustack-rdma-check.prom`,
 		flags: []cli.Flag{metricsFlag()},
 		check: checkRDMA,

@@ -54,11 +54,9 @@ REFUSALS
 
 EXAMPLES
   gpustack rdma prepare --device 0000:0c:00.0 --vfs 8 --dry-run
-  gpustack rdma prepare --device 0000:0c:00.0 --vfs 8 --yes
   gpustack rdma prepare --device 0000:0d:00.0 --vfs 4 --for containers --netns exclusive
   gpustack rdma prepare --device 0000:0d:00.0 --whole
   gpustack rdma prepare --remove 0000:0c:00.0 --yes
-  gpustack rdma prepare --none
   gpustack rdma prepare --if-present --root /mnt/node --device 0000:0c:00.0 --vfs 8 --dry-run -o json`,
 		Flags: changing(
 			&cli.StringSliceFlag{Name: "device", Usage: "prepare the adapter at `ADDRESS` (repeatable)"},

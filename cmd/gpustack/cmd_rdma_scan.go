@@ -29,10 +29,9 @@ Reads files below the root and changes nothing. Where the driver of the physical
 does not show the GUIDs of virtual functions in sysfs, they are unknown ("-").
 
 --topology prints the matrix of GPUs and adapters, as nvidia-smi topo -m does without
-NVLink. The formats json and yaml have all fields, GIDs among them.
+NVLink. The formats json and yaml have GIDs too.
 
 EXAMPLES
-  gpustack rdma scan
   gpustack rdma scan --topology
   gpustack rdma scan --gids
   gpustack rdma scan --device 0000:03:00.0 -o json`,

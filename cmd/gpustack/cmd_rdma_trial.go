@@ -67,12 +67,10 @@ The test runs on this machine alone: --root must be /. It changes nothing. Progr
 the time limit, by Ctrl-C, and if gpustack is killed.
 
 EXAMPLES
-  gpustack rdma test
   gpustack rdma test --device 0000:0c:00.0
   gpustack rdma test --listen --device mlx5_0 --wait 5m
   gpustack rdma test --peer 192.0.2.7 --iterations 1000 --size 65535
   gpustack rdma test --container localhost/rdma:latest
-  gpustack rdma test --perf
   gpustack rdma test --perf --peer 192.0.2.7`,
 		Flags: reading(
 			&cli.StringFlag{Name: "device", Usage: "test `DEVICE`: an adapter by its address or RDMA name; NAME/PORT is one port"},
@@ -90,8 +88,9 @@ EXAMPLES
 }
 
 type rdmaTestOptions struct {
-	format, peer string
-	listen       bool
+	target
+	peer   string
+	listen bool
 	trial.Request
 }
 
@@ -100,7 +99,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	f.Exclude(c, "listen", "peer")
 	f.Exclude(c, "perf", "size")
 	opts := rdmaTestOptions{
-		format: f.Choice(c, "output"), peer: c.String("peer"), listen: c.Bool("listen"),
+		target: parseTarget(c, f), peer: c.String("peer"), listen: c.Bool("listen"),
 		Request: trial.Request{
 			Options: trial.Options{Perf: c.Bool("perf"), Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
 			Device:  c.String("device"), Image: c.String("container"),
@@ -137,11 +136,7 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 }
 
 func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
-	root, err := host.NewRoot("/")
-	if err != nil {
-		return err
-	}
-	m, err := trial.Observe(ctx, root, opts.Request)
+	m, err := trial.Observe(ctx, opts.root, opts.Request)
 	if err != nil {
 		return err
 	}

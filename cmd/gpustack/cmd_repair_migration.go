@@ -86,7 +86,6 @@ VERDICTS
 
 EXAMPLES
   gpustack repair-migration
-  gpustack repair-migration --host gpu1 -o json
   gpustack repair-migration --instance 1f975a18-2c6e-4a6e-9d0d-3d7f4b7a8c11 --all
   ssh gpu1 gpustack host guests -o json > gpu1.json
   ssh gpu2 gpustack host guests -o json > gpu2.json
@@ -128,7 +127,7 @@ func repairMigrationFlags() []cli.Flag {
 			Usage: "wait at most `TIME` for nova-compute to free the devices, after offline repairs up to 30s for one that starts"},
 		metricsFlag(),
 		args.YesFlag(), args.QuietFlag(),
-	), databaseFlags()...)
+	), cloudFlags(timeoutOfDatabases)...)
 }
 
 type repairOptions struct {
@@ -157,7 +156,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	}
 	opts.again = repeated(c)
 	opts.rows.Find = find.Options{Cell: c.String("cell"), Host: c.String("host"), Instance: c.String("instance"), Claim: c.Bool("claim"),
-		All: c.Bool("all"), BusyAfter: c.Duration("busy-after")}
+		All: c.Bool("all"), BusyAfter: f.Positive(c, "busy-after")}
 	if text := c.String("device"); text != "" {
 		address, err := address(c, "device", text)
 		f.AddEach("--device: ", err, host.HintOf(err))
@@ -172,9 +171,6 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 		if c.IsSet(flag) && !opts.apply {
 			f.Add(args.UsageError("--"+flag+" requires --apply", ""))
 		}
-	}
-	if opts.rows.Find.BusyAfter <= 0 {
-		f.Add(args.UsageError("--busy-after must be longer than 0", ""))
 	}
 	if opts.most < 1 {
 		f.Add(args.UsageError("--max must be at least 1", ""))

@@ -34,7 +34,6 @@ Changes nothing but the cache that host check has.
 EXAMPLES
   gpustack status
   gpustack status --root /mnt/sosreport
-  gpustack status -o json
 
 EXIT STATUS
   0  nothing is to be done

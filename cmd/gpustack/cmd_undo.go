@@ -90,7 +90,7 @@ EXAMPLES
 			args.DocumentsFlag("guests", "of repair-migration --claim: guest report `FILE`, which proves that no guest uses the device"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "of repair-migration --claim: confirm that `HOST` is off and runs no guest (repeatable)"},
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
-		), databaseFlags()...),
+		), cloudFlags(timeoutOfDatabases)...),
 		Action: action(u, parseUndo, runUndo),
 	}
 }

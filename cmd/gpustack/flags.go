@@ -28,7 +28,7 @@ func changing(own ...cli.Flag) []cli.Flag {
 
 // changingCloud returns the flags of a command that changes a cloud, with its own.
 func changingCloud(own ...cli.Flag) []cli.Flag {
-	return append(append(reading(own...)[1:], args.DryRunFlag(), args.YesFlag(), args.QuietFlag()), cloudFlags()...)
+	return append(append(reading(own...)[1:], args.DryRunFlag(), args.YesFlag(), args.QuietFlag()), cloudFlags(timeoutOfCloud)...)
 }
 
 // belowRoot is what --conf names in every command.

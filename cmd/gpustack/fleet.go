@@ -1,18 +1,15 @@
 package main
 
 import (
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/fleet"
-	"gpustack/host"
 	"gpustack/host/document"
 )
 
@@ -47,12 +44,6 @@ func fleetFiles(c *cli.Context, f *args.Faults, flags ...string) []string {
 	return files
 }
 
-// maxAgeFlag returns the flag for the age of documents. Without it there is no limit; 0 is refused,
-// so that help must not show it as the default.
-func maxAgeFlag(usage string) cli.Flag {
-	return &cli.DurationFlag{Name: "max-age", Usage: usage + " (default: no limit)"}
-}
-
 // readFleet reads documents, and prints warnings about them.
 func readFleet(u *term.UI, files ...string) (fleet.Fleet, error) {
 	debug.SetGCPercent(100) // main sets more for short runs; this one may read thousands of documents
@@ -62,14 +53,4 @@ func readFleet(u *term.UI, files ...string) (fleet.Fleet, error) {
 	}
 	u.Warn(found.Warnings...)
 	return found, nil
-}
-
-// parseMaxAge returns the value of --max-age, 0 without the flag. It adds an error for a value that
-// is not positive.
-func parseMaxAge(c *cli.Context, f *args.Faults) time.Duration {
-	age := c.Duration("max-age")
-	if c.IsSet("max-age") && age <= 0 {
-		f.Add(args.UsageError(fmt.Sprintf("--max-age: %s is not a positive time", age), host.Plain("write for example --max-age 24h")))
-	}
-	return age
 }

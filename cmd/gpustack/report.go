@@ -70,11 +70,8 @@ type decision struct {
 	command            string // the command line, for the journal
 }
 
-// isQuiet returns whether plans are not printed.
-func (d decision) isQuiet() bool { return d.quiet }
-
-// isFull returns whether plans are printed in full.
-func (d decision) isFull() bool { return d.full }
+// shown returns whether plans are not printed, or in full.
+func (d decision) shown() (quiet, full bool) { return d.quiet, d.full }
 
 // repeated returns the flags that hints repeat.
 func (d decision) repeated() []string {

@@ -61,11 +61,11 @@ func (f *Faults) Root(c *cli.Context) host.Root {
 	return root
 }
 
-// Positive returns the value of a flag that is a time to wait, which must be longer than 0.
+// Positive returns the value of a flag that is a time, which must be longer than 0 where it is given.
 func (f *Faults) Positive(c *cli.Context, flag string) time.Duration {
 	d := c.Duration(flag)
-	if d <= 0 {
-		f.Add(UsageError("--"+flag+": not a time to wait: "+d.String(), "--"+flag+" takes a time such as 30s or 10m"))
+	if c.IsSet(flag) && d <= 0 {
+		f.Add(UsageError("--"+flag+": "+d.String()+" is not a positive time", "--"+flag+" takes a time such as 30s or 10m"))
 	}
 	return d
 }

@@ -161,7 +161,7 @@ func DescribeFlag(flag cli.Flag) (spelling, usage string) {
 // Below adds --root, with its value root, to a command about the same machine: without it, the
 // command would look at this one, or change it.
 func Below(c host.Command, root string) host.Command {
-	if root == "" || root == "/" || c.IsElsewhere() || c.HasFlag("root") || !rooted().MatchString(c.Name()) {
+	if root == "" || root == "/" || c.IsElsewhere() || c.HasFlag("root") || !rooted().MatchString("gpustack "+c.Name()) {
 		return c
 	}
 	return c.At("root", root)
@@ -173,14 +173,9 @@ func AtRoot(text, root string) string {
 	if root == "" || root == "/" || strings.Contains(text, " --root ") || strings.Contains(text, " -o json") {
 		return text
 	}
-	return rootedText().ReplaceAllStringFunc(text, func(command string) string { return command + " --root " + host.ShellWord(root) })
+	return rooted().ReplaceAllStringFunc(text, func(command string) string { return command + " --root " + host.ShellWord(root) })
 }
 
 // rooted matches the commands about a machine. Others that have --root are about a cloud.
-var (
-	rooted     = host.LazyRegexp(`^` + rootedNames + `$`)
-	rootedText = host.LazyRegexp(`\bgpustack ` + rootedNames + `\b`)
-)
-
-const rootedNames = `(status|host (scan|check|prepare|bind|release|guests|snapshot)|` +
-	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare|test)|repair-migration|history|undo)`
+var rooted = host.LazyRegexp(`\bgpustack (status|host (scan|check|prepare|bind|release|guests|snapshot)|` +
+	`nova (check|configure)|rdma (scan|check|prepare|test)|container (check|prepare|test)|repair-migration|history|undo)\b`)

@@ -39,16 +39,8 @@ var named = map[string]func(*Completer) []args.Offer{
 	"remove-alias": (*Completer).aliases, // a flag whose value is a NAME
 }
 
-// none are the names of values that only the operator or a service on the network knows, or that
-// are shorter to type than to choose.
-var none = []string{"CELL", "CLASS", "COMMAND", "COMMAND…", "FLAVOR", "GUID", "HCA", "HOST", "IMAGE", "KEY=VALUE", "KIND", "NAME", "NETWORK", "NUMBER",
-	"PROJECT", "REGION", "ROLE", "SIZE", "TEXT", "TIME", "TOKEN",
-	"URL", "UUID", "VENDOR", "VERSION", "ZONE"}
-
-// Names returns the names of values that have completions, and of those that have none.
-func Names() (offered, without []string) {
-	return slices.Sorted(maps.Keys(named)), slices.Clone(none)
-}
+// Names returns the names of values that have completions.
+func Names() []string { return slices.Sorted(maps.Keys(named)) }
 
 // functions returns the functions that are offered.
 func (v *Completer) functions() pci.Devices {
