@@ -261,7 +261,7 @@ func runTest(ctx context.Context, u *term.UI, opts flavorTestOptions, test serve
 		return err
 	}
 	r.Applied = true
-	if *r.Verdict != probe.Pass {
+	if r.Verdict != probe.Pass {
 		return errDifferent
 	}
 	return nil
@@ -281,7 +281,6 @@ func cleanTests(ctx context.Context, u *term.UI, opts flavorTestOptions, tests c
 			return err
 		}
 		err := tests.Clean(context.WithoutCancel(ctx), &plan)
-		r.AddCleaned(plan)
 		if err != nil {
 			return err
 		}

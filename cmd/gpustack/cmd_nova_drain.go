@@ -209,7 +209,7 @@ func setService(ctx context.Context, u *term.UI, o objects, command string, move
 // awaitEmpty waits for what is in progress on the host, and lists what is left, unless that is what
 // the plan has shown. It changes nothing.
 func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *drain.Look, shown drain.Left, r *views.NovaDrain) error {
-	w, name := opts.waiting, r.Service.NovaHost
+	w, name := opts.waiting, r.Service.Host
 	if opts.format == term.FormatTable && !opts.quiet {
 		w.Progress = func(left drain.Left) { views.NoteLeft(u, name, left) }
 	}

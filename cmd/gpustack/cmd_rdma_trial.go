@@ -155,7 +155,7 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 		return err
 	}
 	u.Warn(r.Warnings...)
-	return showReport(u, opts.format, r, func() { views.PrintPortTests(u, *r) }, *r.Verdict == trial.Pass)
+	return showReport(u, opts.format, r, func() { views.PrintPortTests(u, *r) }, r.Verdict == trial.Pass)
 }
 
 // runTests tests the ports of a machine and completes the report.
@@ -166,7 +166,7 @@ func runTests(ctx context.Context, u *term.UI, opts rdmaTestOptions, r *views.RD
 	case opts.listen:
 		r.Sides = views.SidesListen
 		tests, err = m.Listen(ctx, func(t trial.Test) {
-			r.PeerCommand = views.Optional(t.PeerCommand())
+			r.PeerCommand = t.PeerCommand()
 			u.Note("%s listens at %s for %s; on the other machine run: %s", t.Target, t.Source.IP, t.Timeout, t.PeerCommand())
 			if t.Target.Port.LinkLayer == rdma.LinkEthernet {
 				u.Note("%s", trial.RoCEFirewall)

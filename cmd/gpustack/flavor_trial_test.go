@@ -102,11 +102,11 @@ func posts(c *cloudtest.Cloud) (n int) {
 type trialDocument struct {
 	Verdict *string
 	Servers []struct {
-		Server, Host, Verdict *string
-		Seen                  map[string]int
-		Unassigned            []string
-		Deleted, Freed        *bool
-		Console               []string `json:"console_lines"`
+		ID, Host, Verdict *string
+		Seen              map[string]int
+		Unassigned        []string
+		Deleted, Freed    *bool
+		Console           []string `json:"console_lines"`
 	}
 	Errors []views.Problem
 }

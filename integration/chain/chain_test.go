@@ -275,14 +275,14 @@ type testReport struct {
 }
 
 type testServer struct {
-	Server, Host, Verdict string
-	Reasons, Hints        []string
-	Seen                  map[string]int
-	Unassigned            []string
-	Deleted, Freed        *bool
-	FreedBy               string `json:"freed_by"`
-	Seconds               map[string]float64
-	Run                   *struct {
+	ID, Host, Verdict string
+	Reasons, Hints    []string
+	Seen              map[string]int
+	Unassigned        []string
+	Deleted, Freed    *bool
+	FreedBy           string `json:"freed_by"`
+	Seconds           map[string]float64
+	Run               *struct {
 		State string
 		Exit  *int     `json:"exit_status"`
 		Lines []string `json:"output_lines"`
@@ -320,7 +320,7 @@ func (c *chain) passes(m machine) {
 	if r := got.Servers[0].Run; r == nil || r.State != "ended" || r.Exit == nil || *r.Exit != 0 || strings.Join(r.Lines, "|") != "2" {
 		c.t.Errorf("the command: %+v\n%s", r, text)
 	}
-	got.Servers[0].Server, got.Servers[0].Seconds, got.Servers[0].Run = "", nil, nil
+	got.Servers[0].ID, got.Servers[0].Seconds, got.Servers[0].Run = "", nil, nil
 	if diff := cmp.Diff(want, got); diff != "" || status != 0 {
 		c.t.Errorf("exit status %d (-want +got):\n%s\n%s", status, diff, text)
 	}

@@ -13,13 +13,13 @@ import (
 type tried struct {
 	Verdict string
 	Servers []struct {
-		Server, Name string
-		Host         *string
-		Reasons      []string
-		Deleted      bool
-		Freed        *bool
-		FreedBy      *string  `json:"freed_by"`
-		Console      []string `json:"console_lines"`
+		ID, Name string
+		Host     *string
+		Reasons  []string
+		Deleted  bool
+		Freed    *bool
+		FreedBy  *string  `json:"freed_by"`
+		Console  []string `json:"console_lines"`
 	}
 }
 
@@ -48,7 +48,7 @@ func tryFor(t *testing.T, flavor string, timeouts []string, args ...string) (d t
 		if !d.Servers[0].Deleted {
 			succeed(t, "undo", "--yes")
 		}
-		until(t, "the cards are free", func() bool { return len(rows(t, cards, d.Servers[0].Server)) == 0 })
+		until(t, "the cards are free", func() bool { return len(rows(t, cards, d.Servers[0].ID)) == 0 })
 	}
 	return d
 }
@@ -67,13 +67,13 @@ func TestFlavorTest(t *testing.T) {
 	}
 	// On a given host, with the filters; the server stays, and undo deletes it.
 	kept := try(t, "tried", "--host", "gpu2", "--keep-server").Servers[0]
-	if kept.Host == nil || *kept.Host != "gpu2" || kept.Deleted || kept.Freed != nil || kept.Console != nil || len(rows(t, cards, kept.Server)) != 2 {
+	if kept.Host == nil || *kept.Host != "gpu2" || kept.Deleted || kept.Freed != nil || kept.Console != nil || len(rows(t, cards, kept.ID)) != 2 {
 		t.Errorf("kept: %+v", kept)
 	}
 	if got := succeed(t, "undo", "--yes"); !strings.Contains(got, "DELETE /servers/ID") {
 		t.Error(got)
 	}
-	until(t, "the cards are free", func() bool { return len(rows(t, cards, kept.Server)) == 0 })
+	until(t, "the cards are free", func() bool { return len(rows(t, cards, kept.ID)) == 0 })
 	// Three cards: Nova's own fault, and the chain by hand.
 	newFlavor(t, nova, "tried-3", 3)
 	stdout, stderr, status := command(t, lab.Env(), "flavor", "test", "tried-3", "--image", Image, "--yes")

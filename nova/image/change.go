@@ -89,7 +89,7 @@ func (m Move) Back(ctx context.Context, c *cloud.Compute) (back Move, stays []st
 	for _, v := range m.Values {
 		switch now := is.Value(v.Name); {
 		case equal(now, v.After):
-			back.Values = append(back.Values, Value{v.Name, v.After, v.Before})
+			back.Values = append(back.Values, Value{v.Name, v.After, v.Before, ""})
 		case equal(now, v.Before):
 			undone++
 		default:

@@ -24,6 +24,8 @@ type Value struct {
 	Name   string  `json:"name"`      // a property, "min_disk" or "min_ram"
 	Before *string `json:"old_value"` // nil: the image does not have the property
 	After  *string `json:"new_value"` // nil: the property is removed
+	// why it is changed, for people; null: the operator has given it
+	Why string `json:"reason" null:"zero"`
 }
 
 func equal(a, b *string) bool {
@@ -36,7 +38,7 @@ func (v Value) same() bool { return equal(v.Before, v.After) }
 func (m Move) inverse() Move {
 	values := make([]Value, 0, len(m.Values))
 	for _, v := range m.Values {
-		values = append(values, Value{v.Name, v.After, v.Before})
+		values = append(values, Value{v.Name, v.After, v.Before, ""})
 	}
 	m.Values = values
 	return m

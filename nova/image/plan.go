@@ -30,11 +30,12 @@ var ErrTooSmall = host.WithHint(errors.New("is smaller than the disk of the imag
 // Plan is the change of an image.
 type Plan struct {
 	Move
-	Image    cloud.Image       // as it is
-	After    cloud.Image       // as it will be
-	Why      map[string]string // the reason for each value, but for those of the operator
-	LeftOut  []LeftOut         // what guests need and is not planned
+	Image    cloud.Image // as it is
+	After    cloud.Image // as it will be
+	LeftOut  []LeftOut   // what guests need and is not planned
 	Warnings []string
+
+	why map[string]string // the reason for each value, but for those of the operator
 }
 
 // LeftOut is a property that guests need and the cloud does not support.
@@ -49,7 +50,7 @@ type LeftOut struct {
 //
 // Errors: ErrTooSmall.
 func NewPlan(o Options, s Seen) (Plan, error) {
-	p := Plan{Image: s.Image, Why: map[string]string{}, LeftOut: []LeftOut{}}
+	p := Plan{Image: s.Image, why: map[string]string{}, LeftOut: []LeftOut{}}
 	values := map[string]*string{}
 	var caveats []string
 	if err := p.sizes(o, values); err != nil {
@@ -64,20 +65,15 @@ func NewPlan(o Options, s Seen) (Plan, error) {
 			continue
 		}
 		values[n.name] = &n.value
-		p.Why[n.name] = n.why
+		p.why[n.name] = n.why
 		if n.caveat != "" && !slices.Contains(caveats, n.caveat) {
 			caveats = append(caveats, n.caveat)
 		}
 	}
 	maps.Copy(values, o.Properties)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if v := (Value{name, s.value(name), values[name]}); !v.same() {
+		if v := (Value{name, s.value(name), values[name], p.why[name]}); !v.same() {
 			p.Values = append(p.Values, v)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(p.Why)) {
-		if !slices.ContainsFunc(p.Values, func(v Value) bool { return v.Name == name }) {
-			delete(p.Why, name)
 		}
 	}
 	p.ID, p.Name, p.Owner = s.Image.ID, s.Image.Name, s.Image.Owner
@@ -100,7 +96,7 @@ func (p *Plan) sizes(o Options, values map[string]*string) error {
 		values[cloud.MinDisk] = new(strconv.Itoa(*o.MinDisk))
 	case known && p.Image.MinDisk < gib:
 		values[cloud.MinDisk] = new(strconv.Itoa(gib))
-		p.Why[cloud.MinDisk] = fmt.Sprintf("the disk of the image has %d GiB; Nova compares only its file with the flavor, and guests fail on the host", gib)
+		p.why[cloud.MinDisk] = fmt.Sprintf("the disk of the image has %d GiB; Nova compares only its file with the flavor, and guests fail on the host", gib)
 	}
 	if !known {
 		p.warn("the size of the image's disk is unknown: Glance has no virtual_size of this image; 'qemu-img info' shows that of its file, --min-disk sets it")

@@ -108,7 +108,7 @@ func TestParseRealGuest(t *testing.T) {
 	if !whole || said(run) != `ended 0 ["GPU 0: NVIDIA H200 (UUID: GPU-11111111-2222-3333-4444-555555555555)"]` {
 		t.Fatalf("%+v, %t, %s", r, whole, said(run))
 	}
-	if got := run.Programs(); len(got) != 1 || got[0].Name != "nvidia-smi" || !got[0].ListsAll || *got[0].GPUs != 1 ||
+	if got := run.Programs; len(got) != 1 || got[0].Name != "nvidia-smi" || !got[0].ListsAll || *got[0].GPUs != 1 ||
 		!slices.Equal(got[0].Models, []string{"NVIDIA H200"}) {
 		t.Errorf("%+v", got)
 	}

@@ -2,6 +2,8 @@ package probe
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,12 +14,19 @@ import (
 
 // Run is what became of a command in a guest.
 type Run struct {
-	State      RunState
-	ExitStatus *int           // nil unless it ended; 128 and the number of the signal that ended it
-	Took       *time.Duration // nil if the guest does not know
-	Lines      []string       // the first and the last lines of its output
-	Gap        *int           // how many of Lines come before those that were left out; nil if none were
-	Missing    int            // lines that the console does not have whole; they are "" in Lines
+	State RunState `json:"state"` // how the command ended
+	// the exit status of a command that ended; 128 and the number of the signal that ended it
+	ExitStatus *int `json:"exit_status"`
+	// how long it ran, by the guest's clock since boot, to a tenth; null if unknown
+	Seconds *float64 `json:"elapsed_seconds"`
+	// results of the programs that gpustack recognizes in its output, in order
+	Programs []cuda.Program `json:"gpu_programs"`
+	// the first and last lines of its output, "..." for lines left out; null without --console
+	Output []string `json:"output_lines" null:"zero"`
+
+	Lines   []string `json:"-"` // the first and the last lines of its output
+	Gap     *int     `json:"-"` // how many of Lines come before those that were left out; nil if none were
+	Missing int      `json:"-"` // lines that the console does not have whole; they are "" in Lines
 }
 
 // RunState says how a command ended.
@@ -78,6 +87,7 @@ func ParseRun(console, nonce string) (r *Run) {
 		r.Lines[i] = whole[i+1]
 	}
 	r.Missing = len(r.Lines) - len(whole)
+	r.Programs, r.Output = cuda.Programs(cuda.Output{Lines: r.Lines, Gap: r.Gap, Missing: r.Missing}), r.output()
 	return r
 }
 
@@ -145,8 +155,7 @@ func parseRunEnd(record string) *Run {
 	to, toErr := strconv.ParseFloat(m[4], 64)
 	const centuries = 1e10 // more seconds than a guest can run
 	if fromErr == nil && toErr == nil && from <= to && to < centuries {
-		took := time.Duration((to - from) * float64(time.Second))
-		r.Took = &took
+		r.Seconds = new(math.Round((to-from)*10) / 10)
 	}
 	count, _ := strconv.Atoi(m[5]) // two digits
 	if m[6] != "none" {
@@ -160,19 +169,12 @@ func parseRunEnd(record string) *Run {
 	return r
 }
 
-// Output returns the lines of the command's output with a note where lines are missing.
-func (r *Run) Output() []string {
-	lines := []string{}
-	for i, line := range r.Lines {
-		if r.Gap != nil && *r.Gap == i {
-			lines = append(lines, "...")
-		}
-		lines = append(lines, line)
+// output returns the lines of the command's output with a note where lines are missing.
+func (r *Run) output() []string {
+	if r.Gap == nil {
+		return r.Lines
 	}
-	if r.Gap != nil && *r.Gap == len(r.Lines) {
-		lines = append(lines, "...")
-	}
-	return lines
+	return slices.Insert(slices.Clone(r.Lines), *r.Gap, "...")
 }
 
 // Signals are those that end processes for a reason outside of them, which helps to find it.
@@ -200,18 +202,13 @@ func (r *Run) failure(wait time.Duration) string {
 	return text
 }
 
-// Programs returns what known programs among the command have printed.
-func (r *Run) Programs() []cuda.Program {
-	return cuda.Programs(cuda.Output{Lines: r.Lines, Gap: r.Gap, Missing: r.Missing})
-}
-
 // doubts returns why a command without a failure has not passed, in a guest that should have so
 // many GPUs: its output is not known well enough.
 func (r *Run) doubts(gpus int) (reasons []string) {
 	if r.Missing > 0 {
 		return []string{host.Numbered(r.Missing, "line") + " of the command's output did not arrive whole"}
 	}
-	for _, p := range r.Programs() {
+	for _, p := range r.Programs {
 		if p.ListsAll && p.Cut && p.Seen < gpus {
 			reasons = append(reasons, "part of "+p.Name+"'s list may have been left out: run it alone")
 		}
@@ -232,7 +229,7 @@ func Judge(r *Run, wait time.Duration, gpus int) (v Verdict, reasons []string) {
 	if failure := r.failure(wait); failure != "" {
 		v, reasons = Fail, append(reasons, failure)
 	}
-	for _, p := range r.Programs() {
+	for _, p := range r.Programs {
 		if p.ListsAll && p.GPUs != nil && *p.GPUs < gpus {
 			v, reasons = Fail, append(reasons, fmt.Sprintf("%s lists %s, and the flavor has %d", p.Name, host.Numbered(*p.GPUs, "GPU"), gpus))
 		}

@@ -29,10 +29,11 @@ var (
 
 // Server is a server of a test.
 type Server struct {
-	Nonce string `json:"nonce"`
-	Name  string `json:"name"`
-	ID    string `json:"id"` // "" until Nova has answered
-	State State  `json:"state"`
+	Nonce string `json:"nonce"`          // 8 hexadecimal digits, which its metadata "gpustack-test" has
+	Name  string `json:"name"`           // "gpustack-test-" and the nonce
+	ID    string `json:"id" null:"zero"` // null until Nova has answered
+	// how far its creation has come
+	State State `json:"state"`
 }
 
 // State is how far the server of a record has come.

@@ -15,12 +15,13 @@ import (
 // Leftover is a server of a test that exists, and whether it can be deleted.
 type Leftover struct {
 	Server
-	Project string
-	Host    string // "" if the user may not see it
-	Created time.Time
-	Entry   int    // of the journal; 0 for none
-	Leave   string // why it stays, or "" if it is to be deleted
-	Deleted bool   // by Clean
+	Project string    `json:"project_id"`       // the server's project
+	Host    string    `json:"host" null:"zero"` // the server's host; null if the user may not see it
+	Created time.Time `json:"created"`          // by Nova's clock
+	// the journal entry that records the server; null for none
+	Entry   int    `json:"entry" null:"zero"`
+	Leave   string `json:"reason" null:"zero"` // why it is not to be deleted, for people; null if it is
+	Deleted bool   `json:"deleted"`            // whether it is deleted
 }
 
 // Cleaning is the plan that deletes the servers that tests have left.

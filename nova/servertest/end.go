@@ -82,13 +82,12 @@ func (t Test) remove(ctx, limited context.Context, o *Outcome) error {
 	if context.Cause(ctx) == nil {
 		h = t.Evidence.before(limited, o.ID)
 	}
-	since := time.Now()
+	begun := time.Now()
 	if err := t.deleteAll(limited, []Server{o.Server}); err != nil {
 		o.leave()
 		return err
 	}
-	took := time.Since(since)
-	o.Deleted, o.Deletion = true, &took
+	o.Deleted, o.Seconds.Delete = true, secondsSince(begun)
 	o.settle(t.Evidence.after(ctx, o.ID, h, t.Pace))
 	return nil
 }

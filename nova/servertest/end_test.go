@@ -76,7 +76,7 @@ func TestEnd(t *testing.T) {
 			}
 			left := 0
 			for i, want := range test.deleted {
-				if o[i].Deleted != want || (o[i].Deletion != nil) != want {
+				if o[i].Deleted != want || (o[i].Seconds.Delete != nil) != want {
 					t.Errorf("server %d: %+v", i, o[i])
 				}
 				if !want {

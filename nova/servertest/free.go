@@ -21,9 +21,11 @@ type Evidence struct {
 
 // Freed is whether the devices of a deleted server are free again.
 type Freed struct {
-	Free host.Bool // Unknown: not verified
-	By   string    // Placement, or the database; "" if it is not verified
-	Why  string    // why it is not verified, or what holds the devices
+	// whether its devices are free again; null if that is not verified
+	Free host.Bool `json:"freed"`
+	By   string    `json:"freed_by" null:"zero"` // which source shows that: "Placement" or "the database"
+	// why it is not verified, or what holds the devices, for people; null for neither
+	Why string `json:"not_freed" null:"zero"`
 }
 
 // held is what a server holds before it is deleted.

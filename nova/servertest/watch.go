@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -21,23 +22,41 @@ var errWrongHost = host.WithHint(errors.New("is not on the requested host"), "re
 // Outcome is the result of the test of one server.
 type Outcome struct {
 	Server
-	Project    string // the id of the project that has the server
-	Host       string // "" if the user may not see it
-	Verdict    probe.Verdict
-	Reasons    []string    // why the verdict is not pass, a sentence each
-	Hints      []host.Text // what to do about it
-	Seen       map[probe.ID]int
-	Others     map[probe.ID]int // functions of the guest that are not wanted
-	Unassigned []pci.Address
-	Run        *probe.Run // what became of the command; nil without a report on it
-	GPUs       int        // of NVIDIA that the guest should have, by the classes of its functions
-	Console    []string   // the last lines, without control characters and records of the command
-	Build      *time.Duration
-	Guest      *time.Duration
-	Deleted    bool
-	Deletion   *time.Duration // how long it took; nil if the server is not deleted
-	Freed      Freed          // after the server was deleted
-	Err        error          // the test could not be made; Verdict is unknown
+	Project string        `json:"-"`                   // the id of the project that has the server
+	Host    string        `json:"host" null:"zero"`    // the server's host; null if the user may not see it
+	Verdict probe.Verdict `json:"verdict" null:"zero"` // the result; null before the test
+	Reasons []string      `json:"reasons"`             // why the verdict is not "pass", for people
+	Hints   []host.Text   `json:"hints"`               // what to do about these reasons, for people
+	// the number of wanted devices in the guest, by product; null if it has not reported
+	Seen map[probe.ID]int `json:"seen" null:"zero"`
+	// the number of the guest's other functions without bridges, by product; null if it has not
+	// reported
+	Others map[probe.ID]int `json:"others" null:"zero"`
+	// wanted devices with a memory region that has no address in the guest, by their addresses
+	// there
+	Unassigned []pci.Address `json:"unassigned"`
+	// the result of the command; null without one, and until its guest has reported the end
+	Run  *probe.Run `json:"run"`
+	GPUs int        `json:"-"` // of NVIDIA that the guest should have, by the classes of its functions
+	// the last lines of its console; null without --console
+	Console []string `json:"console_lines" null:"zero"`
+	Seconds Seconds  `json:"seconds"` // how long the parts of the test took
+	Deleted bool     `json:"deleted"` // whether the server is deleted
+	Freed            // after the server was deleted
+	Err     error    `json:"-"` // the test could not be made; Verdict is unknown
+}
+
+// Seconds are how long the parts of a test took, to a tenth.
+type Seconds struct {
+	// from the request until the server was active; null if it was not
+	Build  *float64 `json:"build"`
+	Guest  *float64 `json:"guest"`  // from then until the guest has reported; null if it has not
+	Delete *float64 `json:"delete"` // from the request until Nova no longer had the server
+}
+
+// secondsSince returns the seconds since a time, to a tenth.
+func secondsSince(t time.Time) *float64 {
+	return new(math.Round(time.Since(t).Seconds()*10) / 10)
 }
 
 // settle adds whether the devices of the server are free after it was deleted. Devices that are not
@@ -104,11 +123,7 @@ type watched struct {
 }
 
 func (t Test) watch(ctx context.Context, s Server) Outcome {
-	w := &watched{Test: t, Outcome: Outcome{Server: s, Verdict: probe.Unknown, Seen: map[probe.ID]int{}, Unassigned: []pci.Address{}},
-		started: time.Now(), phase: "ACTIVE"}
-	for id := range t.Plan.Wanted.IDs {
-		w.Seen[id] = 0
-	}
+	w := &watched{Test: t, Outcome: Outcome{Server: s, Verdict: probe.Unknown}, started: time.Now(), phase: "ACTIVE"}
 	limited, cancel := context.WithTimeoutCause(ctx, t.Plan.Timeout, errSilent)
 	defer cancel()
 	if w.build(limited) && w.guest(limited) && !t.Plan.Command.IsNone() {
@@ -153,8 +168,7 @@ func (w *watched) build(ctx context.Context) bool {
 			return false
 		case is.Status != "BUILD":
 			w.Host, w.Project = is.Host, is.Project
-			took := time.Since(w.started)
-			w.Build = &took
+			w.Seconds.Build = secondsSince(w.started)
 			if w.Plan.Host != "" && is.Host != "" && is.Host != w.Plan.Host {
 				w.Err = fmt.Errorf("server %s %w: it is on %s instead of %s", w.ID, errWrongHost, is.Host, w.Plan.Host)
 				return false
@@ -213,12 +227,11 @@ func (w *watched) guest(ctx context.Context) bool {
 		w.Hints = append(w.Hints, host.Plain(windowsHint))
 		return false
 	}
-	since := time.Now()
+	begun := time.Now()
 	if !w.listen(ctx, w.report, w.silent) {
 		return false
 	}
-	took := time.Since(since)
-	w.Guest = &took
+	w.Seconds.Guest = secondsSince(begun)
 	return true
 }
 
@@ -259,7 +272,7 @@ func (w *watched) ran(text string) bool {
 // listen reads the console of the server until heard accepts its text. It returns false, with the
 // outcome complete, if it does not: silent is called if the time is over.
 func (w *watched) listen(ctx context.Context, heard func(text string) bool, silent func(context.Context, error)) bool {
-	pace, since, last := w.Pace.withDefaults(), time.Now(), time.Now()
+	pace, begun, last := w.Pace.withDefaults(), time.Now(), time.Now()
 	for {
 		text, err := w.Compute.Console(ctx, w.ID)
 		switch {
@@ -291,7 +304,7 @@ func (w *watched) listen(ctx context.Context, heard func(text string) bool, sile
 				return false
 			}
 		}
-		if !pace.pause(ctx, since) {
+		if !pace.pause(ctx, begun) {
 			silent(ctx, err)
 			return false
 		}

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,11 +38,7 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 		free = fmt.Sprintf("%s on %s, by Placement", host.Numbered(p.Free.Devices, "device"), host.Numbered(p.Free.Hosts, "host"))
 	}
 	line("free", free)
-	network := "auto"
-	if r.Network != nil {
-		network = *r.Network
-	}
-	line("network", network)
+	line("network", cmp.Or(r.Network, "auto"))
 	if p.Host != "" {
 		line("host", p.Host)
 	}
@@ -109,7 +106,7 @@ func PrintOutcomes(u *term.UI, r FlavorTest, outcomes []servertest.Outcome, cons
 		if u.Quiet && o.Verdict == probe.Pass {
 			continue
 		}
-		printOutcome(u, r.Servers[i], o, wantedText(r.Wanted))
+		printOutcome(u, r.Servers[i].Run, o, wantedText(r.Wanted))
 		// The console may contain secrets, and output of a command is often kept.
 		if show := console || u.Terminal && o.Verdict != probe.Pass; show && len(o.Console) > 0 {
 			u.Printf("  the last lines of its console:\n")
@@ -118,11 +115,11 @@ func PrintOutcomes(u *term.UI, r FlavorTest, outcomes []servertest.Outcome, cons
 			}
 		}
 	}
-	u.Printf("\n%s\n", u.Paint(term.Bold, "verdict: "+string(*r.Verdict)))
+	u.Printf("\n%s\n", u.Paint(term.Bold, "verdict: "+string(r.Verdict)))
 }
 
-// printOutcome prints the result of the test of one server.
-func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted string) {
+// printOutcome prints the result of the test of one server, whose command is shown as run has it.
+func printOutcome(u *term.UI, run *probe.Run, o servertest.Outcome, wanted string) {
 	on := ""
 	if o.Host != "" {
 		on = " on " + o.Host
@@ -132,7 +129,7 @@ func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted strin
 		verdict = "not tested"
 	}
 	u.Printf("\n%s (%s)%s: %s\n", o.Name, o.ID, term.Printable(on), verdict)
-	if o.Guest != nil {
+	if o.Seen != nil {
 		u.Printf("  wanted %s, seen %s\n", wanted, wantedText(o.Seen))
 	}
 	for _, reason := range o.Reasons {
@@ -141,20 +138,20 @@ func printOutcome(u *term.UI, r testedServer, o servertest.Outcome, wanted strin
 	for _, hint := range o.Hints {
 		u.Printf("  hint: %s\n", term.Printable(hint.String()))
 	}
-	if r.Run != nil {
-		printRun(u, *r.Run, o.GPUs)
+	if run != nil {
+		printRun(u, *run, o.GPUs)
 	}
-	u.Printf("  %s\n", times(r))
+	u.Printf("  %s\n", times(o))
 	switch {
-	case r.Freed == host.Yes:
-		u.Printf("  its devices are free again, by %s\n", o.Freed.By)
-	case !r.Freed.Known() && r.Deleted == host.Yes:
-		u.Printf("  whether its devices are free again is not verified: %s\n", term.Printable(o.Freed.Why))
+	case o.Free == host.Yes:
+		u.Printf("  its devices are free again, by %s\n", o.By)
+	case !o.Free.Known() && o.Deleted:
+		u.Printf("  whether its devices are free again is not verified: %s\n", term.Printable(o.Why))
 	}
 }
 
 // printRun prints what became of a command in a guest that should have so many GPUs.
-func printRun(u *term.UI, r commandRun, gpus int) {
+func printRun(u *term.UI, r probe.Run, gpus int) {
 	what := "the command was not run"
 	switch {
 	case r.State == probe.RunDeadline:
@@ -162,16 +159,16 @@ func printRun(u *term.UI, r commandRun, gpus int) {
 	case r.ExitStatus != nil:
 		what = fmt.Sprintf("the command returned %d", *r.ExitStatus)
 	}
-	if r.Elapsed != nil {
-		what += fmt.Sprintf(" after %.1f s", *r.Elapsed)
+	if r.Seconds != nil {
+		what += fmt.Sprintf(" after %.1f s", *r.Seconds)
 	}
 	u.Printf("  %s\n", what)
 	for _, p := range r.Programs {
 		u.Printf("    %s\n", term.Printable(programText(p, gpus)))
 	}
-	if len(r.Lines) > 0 {
+	if len(r.Output) > 0 {
 		u.Printf("  its output:\n")
-		for _, line := range r.Lines {
+		for _, line := range r.Output {
 			u.Printf("    %s\n", term.Printable(line))
 		}
 	}
@@ -200,17 +197,17 @@ func programText(p cuda.Program, gpus int) string {
 }
 
 // times returns how long the parts of a test took.
-func times(r testedServer) string {
+func times(o servertest.Outcome) string {
 	var words []string
 	for _, part := range []struct {
 		what string
 		took *float64
-	}{{"active after", r.Seconds.Build}, {"guest reported after", r.Seconds.Guest}, {"deleted after", r.Seconds.Delete}} {
+	}{{"active after", o.Seconds.Build}, {"guest reported after", o.Seconds.Guest}, {"deleted after", o.Seconds.Delete}} {
 		if part.took != nil {
 			words = append(words, fmt.Sprintf("%s %.1f s", part.what, *part.took))
 		}
 	}
-	if r.Deleted == host.No {
+	if !o.Deleted {
 		words = append(words, "not deleted")
 	}
 	return strings.Join(words, ", ")
@@ -241,14 +238,8 @@ func printLeftoverTable(u *term.UI, r FlavorTest, of string) {
 	u.Printf("servers of tests in %s at %s:\n\n", of, term.Printable(r.Cloud))
 	var rows [][]string
 	for _, l := range r.Leftovers {
-		what, on := "delete", ""
-		if l.Reason != nil {
-			what = "leave: " + *l.Reason
-		}
-		if l.Host != nil {
-			on = *l.Host
-		}
-		rows = append(rows, []string{l.Server, l.Name, l.Project, orDash(on), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
+		what := cmp.Or(after("leave: ", l.Leave), "delete")
+		rows = append(rows, []string{l.ID, l.Name, l.Project, orDash(l.Host), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
 	}
 	table(u, []string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(r.Changes) > 0 {

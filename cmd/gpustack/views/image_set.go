@@ -18,33 +18,19 @@ type ImageSet struct {
 	Microversion string          `json:"microversion"` // the newest of the cloud
 	For          image.Purpose   `json:"for"`          // which guests the image is for
 	Changes      []cloud.Request `json:"changes"`      // the request; empty if nothing changes
-	Values       []plannedValue  `json:"values"`       // the values that are changed
+	Values       []image.Value   `json:"values"`       // the values that are changed
 	// properties that guests need and the cloud does not support
 	LeftOut []image.LeftOut `json:"left_out"`
 	Before  cloud.Image     `json:"before"` // the image before the change
 	After   cloud.Image     `json:"after"`  // the image after the change
 }
 
-// plannedValue is a change of one value of an image.
-type plannedValue struct {
-	image.Value
-	Reason *string `json:"reason"` // why it is changed, for people; null: the operator has given it
-}
-
 // NewImageSet returns the report of a plan of an image. head is its common part.
 func NewImageSet(head Report, c *cloud.Compute, purpose image.Purpose, plan image.Plan) ImageSet {
-	r := ImageSet{
-		Report: head, Cloud: c.URL, Microversion: c.Newest.String(), For: purpose, Changes: plan.Requests(),
+	return ImageSet{
+		Report: head, Cloud: c.URL, Microversion: c.Newest.String(), For: purpose, Changes: plan.Requests(), Values: plan.Values,
 		LeftOut: plan.LeftOut, Before: plan.Image, After: plan.After,
 	}
-	for _, v := range plan.Values {
-		planned := plannedValue{Value: v}
-		if why, ours := plan.Why[v.Name]; ours {
-			planned.Reason = &why
-		}
-		r.Values = append(r.Values, planned)
-	}
-	return r
 }
 
 // PrintImagePlan prints the plan of an image as text.
@@ -65,8 +51,8 @@ func PrintImagePlan(u *term.UI, r ImageSet) {
 	}
 	var reasons, left strings.Builder
 	for _, v := range r.Values {
-		if v.Reason != nil {
-			fmt.Fprintf(&reasons, "  %s: %s\n", v.Name, *v.Reason)
+		if v.Why != "" {
+			fmt.Fprintf(&reasons, "  %s: %s\n", v.Name, v.Why)
 		}
 	}
 	for _, l := range r.LeftOut {

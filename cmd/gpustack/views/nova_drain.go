@@ -21,15 +21,13 @@ type NovaDrain struct {
 
 // drainedService is a compute service and the change of its state.
 type drainedService struct {
-	NovaHost string      `json:"nova_host"` // the host's name in Nova
-	Up       bool        `json:"up"`        // whether nova-compute reports to Nova
-	Old      drain.State `json:"old_state"` // before the change
-	New      drain.State `json:"new_state"` // after the change
+	drain.Move
+	Up bool `json:"up"` // whether nova-compute reports to Nova
 }
 
 // NewNovaDrain returns the report of a plan of a service. head is its common part.
 func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain.Move) NovaDrain {
-	r := NovaDrain{Report: head, Cloud: c.URL, Service: drainedService{s.Host, s.Up, m.Before, m.After}, Changes: m.Requests(c)}
+	r := NovaDrain{Report: head, Cloud: c.URL, Service: drainedService{m, s.Up}, Changes: m.Requests(c)}
 	if !s.Up {
 		r.Warnings = append(r.Warnings, "nova-compute of "+s.Host+" is down: what it is doing, and whether its servers run, may have changed since")
 	}
@@ -39,18 +37,17 @@ func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain
 // PrintPlan prints the plan as text, and what is left on the host now, unless that is nil.
 func (r NovaDrain) PrintPlan(u *term.UI, left *drain.Left) {
 	up := map[bool]string{true: "up", false: "down"}[r.Service.Up]
-	u.Printf("compute service of %s at %s (%s)\n", term.Printable(r.Service.NovaHost), term.Printable(r.Cloud), up)
-	move := drain.Move{Host: r.Service.NovaHost, Before: r.Service.Old, After: r.Service.New}
-	if move.Changed() {
-		u.Diff(objectDiff(move))
+	u.Printf("compute service of %s at %s (%s)\n", term.Printable(r.Service.Host), term.Printable(r.Cloud), up)
+	if r.Service.Changed() {
+		u.Diff(objectDiff(r.Service))
 		printRequests(u, r.Changes)
 	} else {
-		_, text := move.Side(true)
+		_, text := r.Service.Side(true)
 		u.Printf("%s\nnothing to do: the service is as planned\n", term.Printable(indented(text)))
 	}
 	if left != nil {
 		u.Printf("\n")
-		PrintLeft(u, r.Service.NovaHost, *left)
+		PrintLeft(u, r.Service.Host, *left)
 	}
 }
 

@@ -9,94 +9,33 @@ import (
 	"gpustack/host/rdma/trial"
 )
 
-// measurement is what a program of perftest has measured.
-type measurement struct {
-	// "ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat" or "ib_send_lat"
-	Program   string `json:"program"`
-	Contained bool   `json:"in_container"` // the program ran in a container
-	// as the program reported; null for a listener's ib_read_lat, which the other machine reports
-	Bytes      *int `json:"message_bytes"`
-	Iterations *int `json:"iterations"` // likewise
-	// the result of a program for bandwidth, as the side that connects measured it; null for others
-	Bandwidth *bandwidth `json:"bandwidth"`
-	// the result of ib_write_lat and ib_send_lat (half of the way there and back) and ib_read_lat (a
-	// complete RDMA READ); null for others
-	Latency *trial.Latency `json:"latency"`
-}
-
-// bandwidth has units of 10^6 bytes.
-type bandwidth struct {
-	// 10^6 bytes per second (MB of perftest are 2^20 bytes)
-	Average float64  `json:"average_mb_per_second"`
-	Peak    *float64 `json:"peak_mb_per_second"` // likewise; null if perftest did not measure it
-	// messages per second; null if perftest did not report it
-	Rate *float64 `json:"messages_per_second"`
-	// of the port's data_gbit_per_second; null if that is unknown, and if both sides are here
-	OfPort *float64 `json:"percent_of_port"`
-	// of the PCIe link's data_gbit_per_second; null if that is unknown
-	OfLink *float64 `json:"percent_of_pcie_link"`
-}
-
-// measured adds to a test what was measured, and on what. Both sides on one machine say nothing of
-// the port: adapters loop packets back.
-func (t *portTest) measured(tested trial.Tested, sides string) {
-	h := tested.Hardware
-	t.Hardware = new(h)
-	if sides == sidesLoopback {
-		h.Port = nil
-	}
-	t.Figures = []measurement{}
-	for _, m := range tested.Measurements {
-		figures := measurement{Program: m.Program, Contained: m.Container != nil}
-		if r := m.Report; r != nil {
-			figures.Bytes, figures.Iterations = &r.Bytes, &r.Iterations
-			figures.Bandwidth = newBandwidth(r.Bandwidth, h)
-			figures.Latency = r.Latency
-		}
-		t.Figures = append(t.Figures, figures)
-	}
-}
-
-func newBandwidth(b *trial.Bandwidth, h trial.Hardware) *bandwidth {
-	if b == nil {
-		return nil
-	}
-	const mb = 1e6
-	found := bandwidth{Average: b.Average / mb, Rate: b.MessageRate, OfPort: h.Port.Percent(b.Average), OfLink: h.Link.Percent(b.Average)}
-	if b.Peak != nil {
-		peak := *b.Peak / mb
-		found.Peak = &peak
-	}
-	return &found
-}
-
-// String returns a bandwidth for people: "12500.0 MB/s (100.0 Gb/s), 190735 messages/s, 50 % of the
-// port".
-func (b bandwidth) String() string {
-	words := fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average, b.Average*8/1000)
-	if b.Rate != nil {
-		words += fmt.Sprintf(", %.0f messages/s", *b.Rate)
+// bandwidthText returns a bandwidth on hardware: "12500.0 MB/s (100.0 Gb/s), 190735 messages/s, 50 %
+// of the port".
+func bandwidthText(b trial.Bandwidth, h trial.Hardware) string {
+	words := fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average/1e6, b.Average*8/1e9)
+	if b.MessageRate != nil {
+		words += fmt.Sprintf(", %.0f messages/s", *b.MessageRate)
 	}
 	for _, part := range []struct {
-		percent *float64
-		of      string
-	}{{b.OfPort, "port"}, {b.OfLink, "PCIe link"}} {
-		if part.percent != nil {
-			words += fmt.Sprintf(", %.0f %% of the %s", *part.percent, part.of)
+		of   *trial.Capacity
+		name string
+	}{{h.Port, "port"}, {h.Link, "PCIe link"}} {
+		if percent := part.of.Percent(b.Average); percent != nil {
+			words += fmt.Sprintf(", %.0f %% of the %s", *percent, part.name)
 		}
 	}
 	return words
 }
 
-// result returns the figures of a measurement for people.
-func (m measurement) result() string {
+// reportText returns the figures of a measurement on hardware for people.
+func reportText(r *trial.Report, h trial.Hardware) string {
 	switch {
-	case m.Bandwidth != nil:
-		return m.Bandwidth.String()
-	case m.Latency != nil:
-		return fmt.Sprintf("%.2f µs typical, %.2f µs in 99 %% of iterations", m.Latency.Typical, m.Latency.P99)
+	case r == nil:
+		return "done: the other machine has the figures"
+	case r.Bandwidth != nil:
+		return bandwidthText(*r.Bandwidth, h)
 	}
-	return "done: the other machine has the figures"
+	return fmt.Sprintf("%.2f µs typical, %.2f µs in 99 %% of iterations", r.Latency.Typical, r.Latency.P99)
 }
 
 // capacityText returns a capacity for people: "x16 16.0 GT/s PCIe, 252.1 Gb/s after 128b/130b".
@@ -110,23 +49,29 @@ func capacityText(c *trial.Capacity) string {
 	return fmt.Sprintf("%s, %.1f Gb/s after %s", c.Name, c.Gbps, c.Encoding)
 }
 
-// printMeasurements prints what was measured, and on what, with containers beside the machine.
-func printMeasurements(u *term.UI, t portTest) {
-	if h := t.Hardware; h != nil {
-		u.Printf("  measured on: %s\n", term.Printable(hardwareText(*h)))
+// printMeasurements prints what was measured, and on what, with containers beside the machine. Both
+// sides on one machine say nothing of the port: adapters loop packets back.
+func printMeasurements(u *term.UI, t portTest, sides string) {
+	if t.Hardware == nil {
+		return
 	}
-	for _, m := range t.Figures {
+	h := *t.Hardware
+	u.Printf("  measured on: %s\n", term.Printable(hardwareText(h)))
+	if sides == sidesLoopback {
+		h.Port = nil
+	}
+	for _, m := range t.Measurements {
 		if m.Contained {
 			continue
 		}
 		size := ""
-		if m.Bytes != nil {
-			size = fmt.Sprintf(" %d", *m.Bytes)
+		if m.Report != nil {
+			size = fmt.Sprintf(" %d", m.Report.Bytes)
 		}
-		u.Printf("  %-18s  %s\n", m.Program+size, m.result())
-		for _, beside := range t.Figures {
+		u.Printf("  %-18s  %s\n", m.Program+size, reportText(m.Report, h))
+		for _, beside := range t.Measurements {
 			if beside.Contained && beside.Program == m.Program {
-				u.Printf("  %-18s  %s\n", "  in a container", beside.result())
+				u.Printf("  %-18s  %s\n", "  in a container", reportText(beside.Report, h))
 			}
 		}
 	}

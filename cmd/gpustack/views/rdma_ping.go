@@ -23,8 +23,8 @@ type RDMATest struct {
 	// the IP address of the listener on another machine; null for none
 	Peer *netip.Addr `json:"peer"`
 	// what to run on the other machine for a listener here; null for other tests
-	PeerCommand *string `json:"peer_command"`
-	ServicePort int     `json:"service_port"` // the port of the connection manager
+	PeerCommand string `json:"peer_command" null:"zero"`
+	ServicePort int    `json:"service_port"` // the port of the connection manager
 	// the value of --iterations, with --perf that of each program
 	Iterations int `json:"requested_iterations"`
 	// the value of --size, with --perf of a message of its measurements of bandwidth
@@ -33,9 +33,9 @@ type RDMATest struct {
 	// Containers is what the programs ran in (with --perf, after they ran on the machine); null: on
 	// the machine.
 	Containers *engine.Container `json:"containers"`
-	Verdict    *trial.Verdict    `json:"verdict"`  // "fail" if one of the tests failed
-	Tests      []portTest        `json:"tests"`    // the results, one for each tested port
-	Untested   []untested        `json:"untested"` // ports that could not be tested
+	Verdict    trial.Verdict     `json:"verdict" null:"zero"` // "fail" if one of the tests failed
+	Tests      []portTest        `json:"tests"`               // the results, one for each tested port
+	Untested   []untested        `json:"untested"`            // ports that could not be tested
 	// Warnings are counters of errors that rose, packets that went through another port, a route
 	// that leaves by another one, and what could not be read.
 	Warnings []string `json:"warnings"`
@@ -69,8 +69,6 @@ type portTest struct {
 	Devices []string `json:"container_devices"`
 	// what the measurements depend on; null without --perf
 	Hardware *trial.Hardware `json:"measured_on"`
-	// the completed measurements, in order; null without --perf
-	Figures []measurement `json:"measurements"`
 
 	title     string
 	container string // how rping was started; "" on the machine
@@ -106,8 +104,7 @@ func (r *RDMATest) AddAll(tests []trial.Tested) {
 	for _, t := range tests {
 		r.Tests = append(r.Tests, r.test(t))
 	}
-	verdict := trial.VerdictOf(tests)
-	r.Verdict = &verdict
+	r.Verdict = trial.VerdictOf(tests)
 }
 
 // test returns a test for the report, and adds its warnings.
@@ -122,7 +119,7 @@ func (r *RDMATest) test(t trial.Tested) portTest {
 	}
 	r.Warnings = append(r.Warnings, t.Warnings...)
 	if t.Perf {
-		test.measured(t, r.Sides)
+		test.Hardware = &t.Hardware
 	}
 	return test
 }
@@ -148,13 +145,13 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 		}
 		done := fmt.Sprintf("%d of %d iterations of %d bytes", t.Iterations, r.Iterations, r.Size)
 		if r.Program == programPerftest {
-			done = fmt.Sprintf("%s of %d iterations", host.Numbered(len(t.Figures), "measurement"), r.Iterations)
+			done = fmt.Sprintf("%s of %d iterations", host.Numbered(len(t.Measurements), "measurement"), r.Iterations)
 		}
 		u.Printf("%s: %s (%s): %s%s\n", u.Paint(colour, string(t.Verdict)), term.Printable(t.title), term.Printable(where), done, took)
 		if t.container != "" {
 			u.Printf("  in containers: %s\n", term.Printable(t.container))
 		}
-		printMeasurements(u, t)
+		printMeasurements(u, t, r.Sides)
 		for _, c := range t.Causes {
 			if c.Words != "" {
 				u.Printf("  %s: %s\n", r.Program, term.Printable(c.Words))

@@ -56,10 +56,11 @@ func Perftest(f host.Family) Programs {
 
 // Measurement is what one program has measured.
 type Measurement struct {
-	Program   string
-	Container *engine.Container // nil: on the machine
-	// Report is nil of a listener's ib_read_lat, which the peer reports alone.
-	Report *Report
+	// "ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat" or "ib_send_lat"
+	Program   string `json:"program"`
+	Contained bool   `json:"in_container"` // the program ran in a container
+	// as the program reported; null for a listener's ib_read_lat, which the other machine reports
+	Report *Report `json:"report"`
 }
 
 // asking is the time limit of a program's help, which may be printed in a container.
@@ -141,7 +142,7 @@ func (t Test) judgePerf(r *Result, s step, ran []Side, listens bool) *Cause {
 	if ran[0].Err != nil {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s: %s failed after its report: %v", t.Target, s.name, ran[0].Err))
 	}
-	r.Measurements = append(r.Measurements, Measurement{s.name, s.container, report})
+	r.Measurements = append(r.Measurements, Measurement{s.name, s.container != nil, report})
 	return nil
 }
 

@@ -12,18 +12,21 @@ import (
 
 // Report is what a program of perftest has measured.
 type Report struct {
-	Bytes      int // of a message
-	Iterations int
-	Bandwidth  *Bandwidth // of a program for bandwidth
-	Latency    *Latency   // of a program for latency
+	Bytes      int `json:"message_bytes"` // the size of a message
+	Iterations int `json:"iterations"`    // how many were completed
+	// the result of a program for bandwidth, as the side that connects measured it; null for others
+	Bandwidth *Bandwidth `json:"bandwidth"`
+	// the result of ib_write_lat and ib_send_lat (half of the way there and back) and ib_read_lat (a
+	// complete RDMA READ); null for others
+	Latency *Latency `json:"latency"`
 }
 
-// Bandwidth is in bytes per second.
+// Bandwidth is what a program for bandwidth has measured.
 type Bandwidth struct {
-	Average float64
-	Peak    *float64 // nil if it was not measured
-	// MessageRate is in messages per second, nil if the report has none.
-	MessageRate *float64
+	Average float64  `json:"average_bytes_per_second"` // of all messages
+	Peak    *float64 `json:"peak_bytes_per_second"`    // null if perftest did not measure it
+	// messages per second; null if perftest did not report it
+	MessageRate *float64 `json:"messages_per_second"`
 }
 
 // Latency is in microseconds: the time of a message there, as half of the way there and back, or

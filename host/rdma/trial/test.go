@@ -73,8 +73,8 @@ type Result struct {
 	Carried  host.Bool `json:"packets_counted"`
 	Causes   []Cause   `json:"causes"` // why it failed; empty if it passed
 	Warnings []string
-	// Measurements are those that were completed, in their order; none without Options.Perf.
-	Measurements []Measurement
+	// the completed measurements, in order; empty without --perf
+	Measurements []Measurement `json:"measurements"`
 }
 
 // Test tests one port.
