@@ -68,7 +68,7 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, opts drivers
 			return err
 		}
 		for i, f := range binding.Functions() {
-			report.Changes[i].After = f.After
+			report.Drivers[i].After = f.After
 			if f.Any && f.After.Driver == "" {
 				addWarnings(u, &report, fmt.Sprintf("%s: no driver has claimed it", f.Address))
 			}

@@ -122,7 +122,7 @@ func interrupt(u *term.UI) (changing bool) {
 func stopped(u *term.UI) {
 	message, remedy := "interrupted again, stopped at once", u.Run.Remedy()
 	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, term.Plain(u, remedy)) //nolint:errcheck // there is no other place to report it
-	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Hint: remedy}}})
+	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Remedy: views.Remedy{Hint: remedy}}}})
 }
 
 // exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended: 128+2, as

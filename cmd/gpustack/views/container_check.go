@@ -11,14 +11,14 @@ type ContainerCheck struct {
 	Check
 	// the version of NVIDIA's kernel module that is loaded; null if none is, or if it cannot be
 	// read
-	Driver *string `json:"loaded_driver"`
+	Driver string `json:"loaded_driver" null:"zero"`
 }
 
 // NewContainerCheck returns the report of a check of the machine below root.
 func NewContainerCheck(root host.Root, c node.ContainersChecked) ContainerCheck {
 	r := ContainerCheck{Check: newCheck("container", nameOf(root), c.Verdict, c.Findings, c.Warnings)}
 	if loaded := c.Machine.Driver.Value.Loaded; loaded != nil {
-		r.Driver = Optional(string(loaded.Version))
+		r.Driver = string(loaded.Version)
 	}
 	if r.Verdict == checklist.Ready {
 		r.Line = host.Plain("nothing was started: only a container that runs CUDA proves the rest")

@@ -70,21 +70,13 @@ func PrintContainerPrepare(u *term.UI, r ContainerPrepare) {
 		}
 		rows = append(rows, row)
 	}
-	switch {
-	case len(rows) > 0:
-		table(u, []string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows)
-		if i := slices.IndexFunc(r.Functions, func(f containerFunction) bool { return len(f.Names) > 0 }); i >= 0 {
-			u.Printf("\nto start a container with one: podman run --device %s IMAGE; docker since 25.0 and nerdctl alike\n", r.Functions[i].Names[0])
-		}
-		if !r.Changed {
-			u.Printf("\nnothing to do: the files are as planned\n")
-			return
-		}
-	case !r.Changed:
-		u.Printf("nothing to do: no function is for containers\n")
+	start := ""
+	if i := slices.IndexFunc(r.Functions, func(f containerFunction) bool { return len(f.Names) > 0 }); i >= 0 {
+		start = "\nto start a container with one: podman run --device " + r.Functions[i].Names[0] + " IMAGE; docker since 25.0 and nerdctl alike\n"
+	}
+	if !printSelection(u, r.Changed, []string{"FUNCTION", "WHAT", "ID", "CDI NAMES"}, rows, start,
+		"no function is for containers", "no function is for containers any more; running containers keep what they have") {
 		return
-	default:
-		u.Printf("no function is for containers any more; running containers keep what they have\n")
 	}
 	printDiffs(u, r.Changes, u.Full)
 	if len(r.AtBoot) > 0 {

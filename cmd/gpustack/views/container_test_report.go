@@ -20,10 +20,10 @@ type ContainerTest struct {
 	Address pci.Address `json:"address"` // the GPU
 	// the CDI device that the container was started with
 	CDIDevice string  `json:"cdi_device"`
-	Image     string  `json:"image"`          // the image as it was named
-	Engine    string  `json:"engine"`         // "podman", "docker" or "nerdctl"
-	Driver    *string `json:"driver_version"` // the version of the loaded module
-	GPUModel  *string `json:"gpu_model"`      // the model as the driver shows it
+	Image     string  `json:"image"`                      // the image as it was named
+	Engine    string  `json:"engine"`                     // "podman", "docker" or "nerdctl"
+	Driver    string  `json:"driver_version" null:"zero"` // the version of the loaded module
+	GPUModel  *string `json:"gpu_model"`                  // the model as the driver shows it
 	// "cudaprobe", or "command" for a given one, whose words are in no document
 	Program string  `json:"program"`
 	Timeout float64 `json:"timeout_seconds"` // the limit of the run
@@ -51,7 +51,7 @@ func NewContainerTest(m containertest.Machine, result containertest.Result, cons
 		r.Program = anyCommand
 	}
 	if loaded := m.Driver.Loaded; loaded != nil {
-		r.Driver = known(string(loaded.Version))
+		r.Driver = string(loaded.Version)
 	}
 	if gpu := m.Driver.GPU(m.Device); gpu != nil {
 		r.GPUModel = gpu.Model
@@ -74,11 +74,7 @@ func PrintContainerTest(u *term.UI, r ContainerTest) {
 	u.Printf("%s: %s %s a container of %s\n\n", u.Paint(colour, string(r.Verdict)), r.Address, what, term.Printable(r.Image))
 	line := func(key, value string) { u.Printf("  %-9s %s\n", key, term.Printable(value)) }
 	line("device", r.CDIDevice+" ("+r.Engine+")")
-	on := orDash(Text(r.GPUModel))
-	if r.Driver != nil {
-		on += ", driver " + *r.Driver
-	}
-	line("GPU", on)
+	line("GPU", orDash(Text(r.GPUModel))+after(", driver ", r.Driver))
 	if r.Answer != nil {
 		printCUDA(line, *r.Answer)
 	}

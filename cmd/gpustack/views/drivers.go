@@ -15,7 +15,9 @@ import (
 // Drivers is the output of host bind and host release (docs/json.md).
 type Drivers struct {
 	Report
-	Changes []DriverChange `json:"changes"` // the functions that change, in order
+	DriversPlan
+	// the CDI specs without the functions of of_containers; empty for host release
+	Changes []FileChange `json:"changes"`
 	// all selected functions and those that must change with them
 	Functions []pci.Address `json:"functions"`
 	Load      []string      `json:"load"` // drivers to load first with modprobe
@@ -24,17 +26,24 @@ type Drivers struct {
 	// Holders are the processes that have the functions open and whose services are stopped; any
 	// other process refuses the plan. Empty for host release.
 	Holders []guard.Holder `json:"holders"`
+}
+
+// DriversPlan is how the drivers of functions change, as plans, history and undo show it.
+type DriversPlan struct {
+	Drivers []DriverChange `json:"drivers"` // the functions that change, in order
 	// programs, as arguments, that are run first: they stop services and switch off persistence
 	// mode
 	Stop [][]string `json:"stop"`
 	// programs that are run last: they start services, and switch on persistence mode of GPUs that
 	// stay
 	Start [][]string `json:"start"`
-	// functions recorded for containers: those that host bind takes from them first, or that host
-	// release offers them again
+	// functions recorded for containers, which lose them, or are offered them again
 	Containers []pci.Address `json:"of_containers"`
-	// the CDI specs without these functions; empty for host release
-	Specs []FileChange `json:"specs"`
+}
+
+// newDriversPlan returns what documents have of a plan.
+func newDriversPlan(p driver.Plan) DriversPlan {
+	return DriversPlan{driverChanges(p), p.Services.Before(), p.Services.Afterwards(), p.Containers}
 }
 
 // DriverChange is a planned or recorded change of the driver of a function.
@@ -55,32 +64,25 @@ func driverChanges(plan driver.Plan) []DriverChange {
 // NewDrivers returns the report of a plan. specs are the changes of spec files that come first.
 func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
 	return Drivers{
-		Report: head, Changes: driverChanges(plan.Plan), Containers: plan.Containers, Specs: specs,
-		Functions: plan.Functions,
-		Load:      plan.Load, Groups: plan.Groups, Stop: plan.Services.Before(), Start: plan.Services.Afterwards(),
-		Holders: plan.Holders,
+		Report: head, DriversPlan: newDriversPlan(plan.Plan), Changes: specs,
+		Functions: plan.Functions, Load: plan.Load, Groups: plan.Groups, Holders: plan.Holders,
 	}
 }
 
 // PrintDrivers prints a plan for people.
 func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
-	var rows [][]string
-	after := map[pci.Address]string{}
-	for _, c := range r.Changes {
-		after[c.Address] = string(c.After.Driver)
-		if c.Any {
-			after[c.Address] = "(any that matches)"
-		}
-	}
-	for _, a := range r.Functions {
+	table(u, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rowsOf(r.Functions, func(a pci.Address) []string {
 		d := devices.At(a)
-		now, then := Text(d.Driver), Text(d.Driver)
-		if changed, ok := after[a]; ok {
-			then = changed
+		then := Text(d.Driver)
+		for _, c := range r.Drivers {
+			if c.Address == a && c.Any {
+				then = "(any that matches)"
+			} else if c.Address == a {
+				then = string(c.After.Driver)
+			}
 		}
-		rows = append(rows, []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), orDash(now), orDash(then)})
-	}
-	table(u, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rows)
+		return []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), orDash(Text(d.Driver)), orDash(then)}
+	}))
 	if !r.Changed {
 		u.Printf("\nnothing to do: the drivers are as planned\n")
 		return
@@ -91,14 +93,15 @@ func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 	for _, h := range plan.Holders {
 		u.Printf("%s\n", term.Printable(h.Error()))
 	}
-	printDiffs(u, r.Specs, u.Full)
-	printDriverWrites(u, r.Changes, plan.Plan, u.Full)
+	printDiffs(u, r.Changes, u.Full)
+	printDriverWrites(u, plan.Plan, u.Full)
 }
 
 // printDriverWrites prints the programs and writes of a plan, in their order. Unless full is true,
 // what is done to several functions one after the other is one line.
-func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan, full bool) {
+func printDriverWrites(u *term.UI, plan driver.Plan, full bool) {
 	u.Printf("\n")
+	changes := driverChanges(plan)
 	programs := func(list [][]string, services int, wait string) {
 		for i, argv := range list {
 			line := strings.Join(argv, " ")
@@ -154,35 +157,34 @@ func printDriverWrites(u *term.UI, changes []DriverChange, plan driver.Plan, ful
 	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
 }
 
+// afterwards returns the driver that a function gets, "" for none.
+func afterwards(c driver.Change) string {
+	if c.Any {
+		return "any driver of the host that matches"
+	}
+	return string(c.After.Driver)
+}
+
 // printWritesByDriver prints a line for the writes to sysfs with which functions change from one
 // driver to another.
 func printWritesByDriver(u *term.UI, changes []DriverChange) {
-	type move struct{ from, to string }
-	var moves []move
-	functions, writes := map[move]int{}, map[move]int{}
-	for _, c := range changes {
-		m := move{string(c.Before.Driver), string(c.After.Driver)}
-		if c.Any {
-			m.to = "any driver of the host that matches"
+	moves := grouped(changes, func(c DriverChange) [2]string { return [2]string{string(c.Before.Driver), afterwards(c.Change)} })
+	for i, same := range moves {
+		writes, count := 0, host.Numbered(len(same), "function")
+		for _, c := range same {
+			writes += len(c.Writes)
 		}
-		if functions[m] == 0 {
-			moves = append(moves, m)
-		}
-		functions[m]++
-		writes[m] += len(c.Writes)
-	}
-	for i, m := range moves {
-		count := host.Numbered(functions[m], "function")
-		text := "rebind " + count + " from " + m.from + " to " + m.to
+		from, to := string(same[0].Before.Driver), afterwards(same[0].Change)
+		text := "rebind " + count + " from " + from + " to " + to
 		switch {
-		case m.to == "":
-			text = "unbind " + count + " from " + m.from
-		case m.from == m.to:
-			text = "keep " + count + " bound to " + m.to
-		case m.from == "":
-			text = "bind " + count + " to " + m.to
+		case to == "":
+			text = "unbind " + count + " from " + from
+		case from == to:
+			text = "keep " + count + " bound to " + to
+		case from == "":
+			text = "bind " + count + " to " + to
 		}
-		text += ": " + host.Numbered(writes[m], "write") + " to sysfs"
+		text += ": " + host.Numbered(writes, "write") + " to sysfs"
 		if i == len(moves)-1 {
 			text += " (see --diff)"
 		}

@@ -26,16 +26,19 @@ type refusal struct {
 	Code    host.Code    `json:"code"`   // the reason, for programs
 	Reason  string       `json:"reason"` // the reason, for people: its wording may change
 	// the option that lifts the refusal, such as "--live"; null for none
-	Allow *string   `json:"allow"`
-	Hint  host.Text `json:"hint" null:"zero"` // what to do, one line for each way; null for none
-	// the first command of the hint, as a next step; null if it has none
-	Next *host.Next `json:"next"`
+	Allow string `json:"allow" null:"zero"`
+	Remedy
 }
 
 // Problem is any other error.
 type Problem struct {
-	Message string    `json:"message"`          // for people: its wording may change
-	Hint    host.Text `json:"hint" null:"zero"` // what to do, one line for each way; null for none
+	Message string `json:"message"` // for people: its wording may change
+	Remedy
+}
+
+// Remedy is what to do about a refusal or an error.
+type Remedy struct {
+	Hint host.Text `json:"hint" null:"zero"` // what to do, one line for each way; null for none
 	// the first command of the hint, as a next step; null if it has none
 	Next *host.Next `json:"next"`
 }
@@ -47,13 +50,13 @@ func NewFailure(err error) Failure {
 	return f
 }
 
-// add adds each part of an error. given has the hints that replace those of its parts, or is nil.
-func (f *Failure) add(err error, given []host.Text) {
+// add adds each part of an error. given has the hint that replaces those of its parts, or is nil.
+func (f *Failure) add(err error, given *Remedy) {
 	if err == nil {
 		return
 	}
 	if hints, ok := term.Explained(err); ok && given == nil {
-		given = hints
+		given = newRemedy(hints) // once: it may name as many functions as there are parts
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
@@ -62,22 +65,17 @@ func (f *Failure) add(err error, given []host.Text) {
 		return
 	}
 	if given == nil {
-		given = term.Hints(err)
-	}
-	hint := lines(given)
-	var next *host.Next
-	if commands := hint.Commands(); len(commands) > 0 {
-		next = host.NewNext(commands[0])
+		given = newRemedy(term.Hints(err))
 	}
 	var r interface {
 		Refusal() (host.Code, string)
 	}
 	if !errors.As(err, &r) {
-		f.Errors = append(f.Errors, Problem{err.Error(), hint, next})
+		f.Errors = append(f.Errors, Problem{err.Error(), *given})
 		return
 	}
 	code, allow := r.Refusal()
-	refused := refusal{Code: code, Reason: err.Error(), Allow: Optional(allow), Hint: hint, Next: next}
+	refused := refusal{Code: code, Reason: err.Error(), Allow: allow, Remedy: *given}
 	// Errors begin with what they are about.
 	about, reason, _ := strings.Cut(refused.Reason, ": ")
 	if address, err := pci.ParseAddress(about); err == nil {
@@ -86,21 +84,17 @@ func (f *Failure) add(err error, given []host.Text) {
 	f.Refusals = append(f.Refusals, refused)
 }
 
-// lines returns hints as a document has them, one line for each, nil if there are none.
-func lines(hints []host.Text) (all host.Text) {
+// newRemedy returns what hints say, a line for each.
+func newRemedy(hints []host.Text) *Remedy {
+	var r Remedy
 	for i, h := range slices.CompactFunc(slices.Clone(hints), host.Text.Equal) {
 		if i > 0 {
-			all = append(all, host.Plain("\n")...)
+			r.Hint = append(r.Hint, host.Plain("\n")...)
 		}
-		all = append(all, h...)
+		r.Hint = append(r.Hint, h...)
 	}
-	return all
-}
-
-// Optional returns a pointer to a text, or nil if it is empty.
-func Optional(text string) *string {
-	if text == "" {
-		return nil
+	if commands := r.Hint.Commands(); len(commands) > 0 {
+		r.Next = host.NewNext(commands[0])
 	}
-	return &text
+	return &r
 }

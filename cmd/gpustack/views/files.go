@@ -152,6 +152,24 @@ func trimmedHunk(header, lines []string) string {
 		strings.Join(lines[before:len(lines)-after], "")
 }
 
+// printSelection prints the table of the functions that a plan records, and what stands below it, or
+// what the plan means without one. It returns whether the plan changes anything.
+func printSelection(u *term.UI, changed bool, header []string, rows [][]string, below, nothing, noLonger string) bool {
+	switch {
+	case rows == nil && !changed:
+		u.Printf("nothing to do: %s\n", nothing)
+	case rows == nil:
+		u.Printf("%s\n", noLonger)
+	default:
+		table(u, header, rows)
+		u.Printf("%s", below)
+		if !changed {
+			u.Printf("\nnothing to do: the files are as planned\n")
+		}
+	}
+	return changed
+}
+
 // printPrograms prints the programs that run after a plan's changes.
 func printPrograms(u *term.UI, run, left []string) {
 	for _, line := range run {
@@ -164,16 +182,12 @@ func printPrograms(u *term.UI, run, left []string) {
 
 // printNotes prints notes below a plan, each in a line of its own.
 func printNotes(u *term.UI, notes ...string) {
-	first := true
+	before := "\n"
 	for _, note := range notes {
-		if note == "" {
-			continue
+		if note != "" {
+			u.Printf("%snote: %s\n", before, term.Printable(note))
+			before = ""
 		}
-		if first {
-			u.Printf("\n")
-		}
-		first = false
-		u.Printf("note: %s\n", term.Printable(note))
 	}
 }
 

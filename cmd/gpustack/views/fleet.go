@@ -3,7 +3,6 @@ package views
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"gpustack/fleet"
 	"gpustack/host"
 	"gpustack/host/pci"
+	"gpustack/nova/explain"
 )
 
 // FleetShow is the output of fleet show (docs/json.md).
@@ -38,42 +38,29 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow 
 // Print prints odd nodes, layouts and the use of GPUs.
 func (r FleetShow) Print(u *term.UI) {
 	odd := map[string]bool{}
-	var rows [][]string
-	for _, o := range r.Odd {
-		rows = append(rows, printableRow(unlessShown(odd, o.Node), Number(o.Layout), string(o.What), orUnknown(o.Address), o.Expected, o.Found))
-	}
+	rows := rowsOf(r.Odd, func(o fleet.Odd) []string {
+		return printableRow(unlessShown(odd, o.Node), Number(o.Layout), string(o.What), orUnknown(o.Address), o.Expected, o.Found)
+	})
 	gpus := 0
 	for _, p := range r.Products {
 		gpus += p.All
 	}
 	u.Printf("%s, %s, %s; odd: %s\n", host.Numbered(r.NodeCount, "node"), host.Numbered(gpus, "GPU"), host.Numbered(len(r.Layouts), "layout"),
 		host.Numbered(len(odd), "node"))
-	if rows != nil {
-		u.Printf("\n")
-		table(u, []string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)
-	}
-	rows = nil
-	for _, l := range r.Layouts {
-		rows = append(rows, printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), products(l), places(l), groups(l), foldNodes(l.Nodes)))
-	}
-	if rows != nil {
-		u.Printf("\n")
-		table(u, []string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rows)
-	}
-	rows = nil
+	tableBelow(u, []string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)
+	tableBelow(u, []string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rowsOf(r.Layouts, func(l fleet.Layout) []string {
+		return printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), products(l), places(l), groups(l), foldNodes(l.Nodes))
+	}))
 	unknown := 0
-	for _, p := range r.Products {
-		unknown += p.Unknown
-		row := printableRow(p.String(), orDash(p.Name))
-		for _, n := range []int{p.All, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
-			row = append(row, fmt.Sprint(n))
-		}
-		rows = append(rows, row)
-	}
-	if rows != nil {
-		u.Printf("\n")
-		table(u, []string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"}, rows)
-	}
+	tableBelow(u, []string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"},
+		rowsOf(r.Products, func(p fleet.Total) []string {
+			unknown += p.Unknown
+			row := printableRow(p.String(), orDash(p.Name))
+			for _, n := range []int{p.All, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
+				row = append(row, fmt.Sprint(n))
+			}
+			return row
+		}))
 	if unknown > 0 {
 		u.Printf("unknown: a complete report of '%s' says which GPUs guests use\n", u.Command(host.NewCommand("host guests").Flag("o", "json").Elsewhere()))
 	}
@@ -105,118 +92,50 @@ func printableRow(cells ...string) []string {
 
 // products returns the number of GPUs of each product.
 func products(l fleet.Layout) string {
-	count := map[string]int{}
-	var order []string
-	for _, s := range l.GPUs {
-		if title := s.Title(); count[title] == 0 {
-			order = append(order, title)
-		}
-		count[s.Title()]++
+	var parts []string
+	for _, same := range grouped(l.GPUs, fleet.Function.Title) {
+		parts = append(parts, fmt.Sprintf("%d × %s", len(same), same[0].Title()))
 	}
-	for i, title := range order {
-		order[i] = fmt.Sprintf("%d × %s", count[title], title)
-	}
-	return cmp.Or(strings.Join(order, ", "), "none")
+	return cmp.Or(strings.Join(parts, ", "), "none")
 }
 
 // places returns the addresses of the GPUs on each NUMA node.
 func places(l fleet.Layout) string {
-	var order []string
-	at := map[string][]string{}
-	for _, s := range l.GPUs {
-		node := "NUMA " + Number(s.NUMANode)
-		if at[node] == nil {
-			order = append(order, node)
+	var parts []string
+	node := func(f fleet.Function) string { return Number(f.NUMANode) }
+	on := grouped(l.GPUs, node)
+	slices.SortFunc(on, func(a, b []fleet.Function) int { return cmp.Compare(node(a[0]), node(b[0])) })
+	for _, near := range on {
+		part := "NUMA " + node(near[0]) + ":"
+		for _, f := range near {
+			part += " " + f.Address.String()
 		}
-		at[node] = append(at[node], s.Address.String())
+		parts = append(parts, part)
 	}
-	slices.Sort(order)
-	for i, node := range order {
-		order[i] = node + ": " + strings.Join(at[node], " ")
-	}
-	return orDash(strings.Join(order, "; "))
+	return orDash(strings.Join(parts, "; "))
 }
 
 // groups returns how many GPUs have IOMMU groups with how many members.
 func groups(l fleet.Layout) string {
-	sizes := map[int]int{}
-	for _, s := range l.GPUs {
-		sizes[len(s.Group)]++
-	}
 	var parts []string
-	for _, size := range slices.Sorted(maps.Keys(sizes)) {
-		what := host.Numbered(size, "function")
-		if size == 0 {
+	for _, same := range grouped(slices.SortedFunc(slices.Values(l.GPUs), bySize), func(f fleet.Function) int { return len(f.Group) }) {
+		what := host.Numbered(len(same[0].Group), "function")
+		if len(same[0].Group) == 0 {
 			what = "none"
 		}
-		parts = append(parts, fmt.Sprintf("%d × %s", sizes[size], what))
+		parts = append(parts, fmt.Sprintf("%d × %s", len(same), what))
 	}
 	return orDash(strings.Join(parts, ", "))
 }
 
+// bySize orders functions by the number of members of their IOMMU groups.
+func bySize(a, b fleet.Function) int { return cmp.Compare(len(a.Group), len(b.Group)) }
+
+// foldNodes returns the names of nodes, those with consecutive numbers as ranges.
 func foldNodes(nodes []*fleet.Node) string {
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.Name)
 	}
-	return FoldNames(names)
-}
-
-// FoldNames returns names in the notation of pdsh and ClusterShell: gpu[1-3,7].
-func FoldNames(names []string) string {
-	var texts []string
-	for i := 0; i < len(names); {
-		prefix, number, suffix := cutNumber(names[i])
-		j := i
-		var ranges []string
-		for number != "" && j < len(names) {
-			p, n, s := cutNumber(names[j])
-			if p != prefix || s != suffix || len(n) != len(number) {
-				break
-			}
-			last := n
-			for j++; j < len(names); j++ {
-				p, next, s := cutNumber(names[j])
-				if p != prefix || s != suffix || len(next) != len(number) || next != incremented(last) {
-					break
-				}
-				last = next
-			}
-			if last != n {
-				n += "-" + last
-			}
-			ranges = append(ranges, n)
-		}
-		if j-i < 2 {
-			texts = append(texts, names[i])
-			i++
-			continue
-		}
-		texts = append(texts, prefix+"["+strings.Join(ranges, ",")+"]"+suffix)
-		i = j
-	}
-	return strings.Join(texts, " ")
-}
-
-// cutNumber cuts a name around the last number of its first label.
-func cutNumber(name string) (prefix, number, suffix string) {
-	label, domain, dotted := strings.Cut(name, ".")
-	if dotted {
-		domain = "." + domain
-	}
-	stem := strings.TrimRight(label, "0123456789")
-	return stem, label[len(stem):], domain
-}
-
-// incremented returns the next number with as many digits.
-func incremented(number string) string {
-	digits := []byte(number)
-	for i := len(digits) - 1; i >= 0; i-- {
-		if digits[i] != '9' {
-			digits[i]++
-			return string(digits)
-		}
-		digits[i] = '0'
-	}
-	return ""
+	return explain.Names(names, 0)
 }

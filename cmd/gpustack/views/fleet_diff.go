@@ -1,8 +1,6 @@
 package views
 
 import (
-	"fmt"
-
 	"gpustack/cmd/gpustack/term"
 	"gpustack/fleet"
 	"gpustack/host"
@@ -33,12 +31,10 @@ func (r FleetDiff) Print(u *term.UI) {
 		u.Printf("no differences: %s\n", host.Numbered(r.NodeCount, "node"))
 		return
 	}
-	var rows [][]string
 	nodes := map[string]bool{}
-	for _, d := range r.Differences {
-		rows = append(rows, printableRow(unlessShown(nodes, d.Node), string(d.Change), d.What, orUnknown(d.Address), Text(d.Old), Text(d.New)))
-	}
-	table(u, []string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rows)
-	u.Printf("\n%s\n", fmt.Sprintf("%s on %s; before: %s, now: %s", host.Numbered(len(r.Differences), "difference"), host.Numbered(len(nodes), "node"),
-		host.Numbered(r.OldNodeCount, "node"), host.Numbered(r.NodeCount, "node")))
+	table(u, []string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rowsOf(r.Differences, func(d fleet.Difference) []string {
+		return printableRow(unlessShown(nodes, d.Node), string(d.Change), d.What, orUnknown(d.Address), Text(d.Old), Text(d.New))
+	}))
+	u.Printf("\n%s on %s; before: %s, now: %s\n", host.Numbered(len(r.Differences), "difference"), host.Numbered(len(nodes), "node"),
+		host.Numbered(r.OldNodeCount, "node"), host.Numbered(r.NodeCount, "node"))
 }

@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/fleet"
 	"gpustack/host"
+	"gpustack/nova/explain"
 )
 
 // FleetPlan is the output of fleet plan (docs/json.md).
@@ -56,16 +57,11 @@ func (r FleetPlan) Print(u *term.UI) {
 	}
 	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done,
 		r.Later, len(r.Blocked))
-	rows = nil
-	for _, b := range r.Blocked {
-		rows = append(rows, printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(texts(b.Instances), " "))))
-	}
-	if rows != nil {
-		u.Printf("\n")
-		table(u, []string{"BLOCKED NODE", "WHY", "INSTANCES"}, rows)
-	}
+	tableBelow(u, []string{"BLOCKED NODE", "WHY", "INSTANCES"}, rowsOf(r.Blocked, func(b fleet.Blocked) []string {
+		return printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(texts(b.Instances), " ")))
+	}))
 	if len(r.Without) > 0 {
-		u.Printf("\n%s\n", term.Printable("hosts without documents, of which no GPU counts: "+FoldNames(r.Without)))
+		u.Printf("\n%s\n", term.Printable("hosts without documents, of which no GPU counts: "+explain.Names(r.Without, 0)))
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gpustack/cleanup"
-	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/change"
@@ -42,13 +41,9 @@ type HistoryEntry struct {
 	Origin change.Origin `json:"origin"` // who made the change, where and how
 	Files  []string      `json:"files"`  // the files that were changed
 	// the change of each file, as far as the journal shows it, of an entry of "files"
-	Diffs   []change.Past  `json:"diffs"`
-	Drivers []DriverChange `json:"drivers"` // the functions of an entry of "drivers"
-	// programs that an entry of "drivers" ran first, as in host bind
-	Stop [][]string `json:"stop"`
-	// programs that an entry of "drivers" ran last, as in host bind
-	Start   [][]string     `json:"start"`
-	Repairs []cleanup.Unit `json:"repairs"` // the repairs of an entry of "rows"
+	Diffs       []change.Past  `json:"diffs"`
+	DriversPlan                // of an entry of "drivers"
+	Repairs     []cleanup.Unit `json:"repairs"` // the repairs of an entry of "rows"
 	// the change of a flavor by an entry of "objects"; null for other changes
 	Flavor *flavor.Move `json:"flavor"`
 	// the change of an image by an entry of "objects"; null for other changes
@@ -80,16 +75,18 @@ func newHistoryEntry(r node.Recorded) HistoryEntry {
 	e := r.Entry
 	h := HistoryEntry{
 		Journal: r.Store.Path(), Origin: e.Origin, Entry: e.ID, Changes: e.Changes, Command: e.Command, Status: e.Status,
-		Started: e.Started, Ended: e.Ended,
-		changed: changed(e), Diffs: r.Past,
+		Started: e.Started, Ended: e.Ended, Diffs: r.Past,
 		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: e.Restart,
 	}
 	for _, f := range e.Files {
 		h.Files = append(h.Files, f.Name)
 	}
-	if err := kindOf(e).detail(&h, e); err != nil {
-		text := InOneLine(err)
-		h.Problem = &text
+	read, err := kindOf(e).read(e)
+	if h.changed = read.changed; err != nil {
+		h.changed = InOneLine(err)
+		h.Problem = &h.changed
+	} else if read.add != nil {
+		read.add(&h)
 	}
 	return h
 }
@@ -119,7 +116,10 @@ func PrintHistory(u *term.UI, r History, journals bool) {
 func PrintEntry(u *term.UI, h HistoryEntry, r node.Recorded) error {
 	e := r.Entry
 	printEntryHead(u, h.Journal, e)
-	err := kindOf(e).show(u, h, e)
+	read, err := kindOf(e).read(e)
+	if err == nil {
+		read.show(u, h)
+	}
 	printPrograms(u, h.Programs, h.Left)
 	if len(e.Restart) == 0 {
 		return err
@@ -159,49 +159,34 @@ func commandLine(argv []string) string {
 }
 
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
-func printEntryFiles(u *term.UI, h HistoryEntry, _ change.Entry) error {
+func printEntryFiles(u *term.UI, h HistoryEntry) {
 	for _, c := range h.Diffs {
 		printDiffs(u, []FileChange{{File: c.Name, Action: c.Action, Diff: c.Diff}}, true)
 		if c.Note != "" {
 			u.Printf("\n%s: %s\n", term.Printable(c.Name), c.Note)
 		}
 	}
-	return nil
 }
 
 // printEntryDrivers prints changes of drivers as their plan did.
-func printEntryDrivers(u *term.UI, _ HistoryEntry, e change.Entry) error {
-	record, err := driver.ParseRecord(e)
-	if err != nil {
-		return err
-	}
-	var rows [][]string
-	for _, c := range record.Functions {
-		then := string(c.After.Driver)
-		if c.Any && then == "" {
+func printEntryDrivers(u *term.UI, plan driver.Plan) {
+	tableBelow(u, []string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rowsOf(plan.Changes, func(c driver.Change) []string {
+		then := orDash(string(c.After.Driver))
+		if c.Any && c.After.Driver == "" {
 			then = "(any that matches)"
 		}
-		rows = append(rows, []string{c.Address.String(), Number(c.Group), orDash(string(c.Before.Driver)), orDash(then)})
-	}
-	u.Printf("\n")
-	table(u, []string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rows)
-	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
-	printDriverWrites(u, driverChanges(plan), plan, true)
-	return nil
+		return []string{c.Address.String(), Number(c.Group), orDash(string(c.Before.Driver)), then}
+	}))
+	printDriverWrites(u, plan, true)
 }
 
 // printEntryRows prints repairs as their plan did, each with its state.
-func printEntryRows(u *term.UI, _ HistoryEntry, e change.Entry) error {
-	units, err := repair.Units(e)
-	if err != nil {
-		return err
-	}
+func printEntryRows(u *term.UI, units []cleanup.Unit) {
 	PrintRepairPlan(u, units)
 	u.Printf("\n")
 	for _, unit := range units {
 		u.Printf("%s: %s\n", term.Printable(unit.Name()), unit.State)
 	}
-	return nil
 }
 
 // UndoCommand returns the command that undoes an entry.

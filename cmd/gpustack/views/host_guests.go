@@ -15,10 +15,9 @@ import (
 // of groups and devices, then errors.
 func PrintGuests(u *term.UI, r guest.Report) {
 	u.Printf("%s\n", term.Printable(guestsLine(r)))
-	if rows := guestRows(r); len(rows) > 0 {
-		u.Printf("\n")
-		table(u, []string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO/VDPA", "FUNCTIONS"}, rows)
-	} else if r.Complete {
+	rows := guestRows(r)
+	tableBelow(u, []string{"GUEST", "NAME", "STATE", "PID", "COMMAND", "VFIO/VDPA", "FUNCTIONS"}, rows)
+	if rows == nil && r.Complete {
 		u.Printf("\nno guest, and no process uses a function\n")
 	}
 	u.Printf("\n")

@@ -34,31 +34,33 @@ func ifInterrupted(format string, commands ...any) host.Text {
 type kind struct {
 	name   string // in the journal
 	object string // the type of object, of KindObjects
-	// changed returns what an entry has changed, for a cell of a table.
-	changed func(e change.Entry) (string, error)
-	// detail adds to a document what an entry records beside files.
-	detail func(h *HistoryEntry, e change.Entry) error
-	// show prints the change as its plan did.
-	show func(u *term.UI, h HistoryEntry, e change.Entry) error
+	// read returns what an entry records of its change.
+	read func(e change.Entry) (recorded, error)
 	// recovery says what the recovery of an entry does, by the name of the entry.
 	recovery func(name string, e change.Entry) string
 	// remedy is the one for a change that a second signal has stopped.
 	remedy host.Text
 }
 
+// recorded is what an entry records of its change, as history shows it.
+type recorded struct {
+	changed string                           // for a cell of a table
+	add     func(h *HistoryEntry)            // to a document; nil for nothing beside files
+	show    func(u *term.UI, h HistoryEntry) // as the plan did
+}
+
 // kinds returns how each kind of change is shown. A new kind of change has its row here.
 func kinds() []kind {
 	return []kind{
-		{name: change.KindFiles, changed: changedFiles, detail: noDetail, show: printEntryFiles, recovery: recoveryOfFiles, remedy: remedyMachine},
-		{name: change.KindDrivers, changed: changedDrivers, detail: addDrivers, show: printEntryDrivers, recovery: recoveryOfDrivers, remedy: remedyMachine},
-		{name: change.KindRows, changed: func(change.Entry) (string, error) { return "rows of Nova's databases", nil },
-			detail: addRows, show: printEntryRows, recovery: recoveryByOutcome, remedy: remedyRows},
-		ofObject(flavor.Type, recorded(flavor.Type, func(h *HistoryEntry, m flavor.Move) { h.Flavor = &m }), recoveryByOutcome),
-		ofObject(image.Type, recorded(image.Type, func(h *HistoryEntry, m image.Move) { h.Image = &m }), recoveryByOutcome),
-		ofObject(drain.Type, recorded(drain.Type, func(h *HistoryEntry, m drain.Move) { h.Service = &m }), recoveryByOutcome),
-		ofObject(servertest.Type, recordedTest, func(name string, _ change.Entry) string {
+		{change.KindFiles, "", readFiles, recoveryOfFiles, remedyMachine},
+		{change.KindDrivers, "", readDrivers, recoveryOfDrivers, remedyMachine},
+		{change.KindRows, "", readRows, recoveryByOutcome, remedyRows},
+		ofObject(flavor.Type, readObject(flavor.Type, func(h *HistoryEntry, m flavor.Move) { h.Flavor = &m })),
+		ofObject(image.Type, readObject(image.Type, func(h *HistoryEntry, m image.Move) { h.Image = &m })),
+		ofObject(drain.Type, readObject(drain.Type, func(h *HistoryEntry, m drain.Move) { h.Service = &m })),
+		{change.KindObjects, servertest.Type, readTest, func(name string, _ change.Entry) string {
 			return name + " is reverted: Nova deletes the servers of the test that exist"
-		}),
+		}, remedyObjects},
 	}
 }
 
@@ -72,48 +74,17 @@ func kindOf(e change.Entry) kind {
 	}
 	if e.Changes == change.KindObjects {
 		if e.ObjectType() == "" { // malformed, as parsing it says
-			return ofObject("", recorded(flavor.Type, func(*HistoryEntry, flavor.Move) {}), recoveryByOutcome)
+			return ofObject("", readObject(flavor.Type, func(*HistoryEntry, flavor.Move) {}))
 		}
-		return ofObject(e.ObjectType(), unknownObject, recoveryByOutcome)
+		return ofObject(e.ObjectType(), unknownObject)
 	}
-	return kind{
-		name: e.Changes, changed: func(e change.Entry) (string, error) { return e.Changes, nil },
-		detail: noDetail, recovery: recoveryByOutcome, remedy: remedyMachine,
-		show: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
-			u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Changes))
-			return nil
-		}}
+	return kind{e.Changes, "", readUnknown, recoveryByOutcome, remedyMachine}
 }
 
 // ofObject returns the kind of changes of one type of objects of a cloud.
-func ofObject(typ string, recorded func(change.Entry) (Object, error), recovery func(string, change.Entry) string) kind {
-	return kind{
-		name: change.KindObjects, object: typ, recovery: recovery, remedy: remedyObjects,
-		changed: func(e change.Entry) (string, error) {
-			o, err := recorded(e)
-			return o.name, err
-		},
-		detail: func(h *HistoryEntry, e change.Entry) error {
-			o, err := recorded(e)
-			if err == nil && o.detail != nil {
-				o.detail(h)
-			}
-			return err
-		},
-		show: func(u *term.UI, _ HistoryEntry, e change.Entry) error {
-			o, err := recorded(e)
-			if err != nil {
-				return err
-			}
-			u.Printf("\nat %s\n", term.Printable(o.scope.String()))
-			u.Diff(o.Diff)
-			printRequests(u, o.Requests)
-			return nil
-		},
-	}
+func ofObject(typ string, read func(change.Entry) (recorded, error)) kind {
+	return kind{change.KindObjects, typ, read, recoveryByOutcome, remedyObjects}
 }
-
-func noDetail(*HistoryEntry, change.Entry) error { return nil }
 
 // RemedyOf returns the remedy for a change of a kind that a second signal has stopped, possibly
 // before its entry in the journal was written.
@@ -128,11 +99,11 @@ func RemedyOf(name string) host.Text {
 
 // changed returns a short description of what an entry has changed.
 func changed(e change.Entry) string {
-	text, err := kindOf(e).changed(e)
+	r, err := kindOf(e).read(e)
 	if err != nil {
 		return InOneLine(err)
 	}
-	return text
+	return r.changed
 }
 
 // RecoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
@@ -205,37 +176,41 @@ func recoveryOfDrivers(name string, e change.Entry) string {
 	return name + done + " in each IOMMU group that is half changed: " + changed(e)
 }
 
-func changedFiles(e change.Entry) (string, error) {
-	if len(e.Files) == 0 {
-		return "-", nil
+func readFiles(e change.Entry) (recorded, error) {
+	r := recorded{changed: "-", show: printEntryFiles}
+	if n := len(e.Files); n == 1 {
+		r.changed = e.Files[0].Name
+	} else if n > 1 {
+		r.changed = fmt.Sprintf("%s and %d more", strings.TrimSpace(e.Files[0].Name), n-1)
 	}
-	first := e.Files[0].Name
-	if len(e.Files) == 1 {
-		return first, nil
-	}
-	return fmt.Sprintf("%s and %d more", strings.TrimSpace(first), len(e.Files)-1), nil
+	return r, nil
 }
 
-func changedDrivers(e change.Entry) (string, error) {
+func readDrivers(e change.Entry) (recorded, error) {
 	record, err := driver.ParseRecord(e)
-	return "drivers of " + host.Numbered(len(record.Functions), "function"), err
-}
-
-func addDrivers(h *HistoryEntry, e change.Entry) error {
-	r, err := driver.ParseRecord(e)
 	if err != nil {
-		return err
+		return recorded{}, err
 	}
-	h.Drivers = driverChanges(driver.Plan{Changes: r.Functions})
-	h.Stop, h.Start = r.Services.Before(), r.Services.Afterwards()
-	return nil
+	plan := driver.Plan{Release: record.Release, Changes: record.Functions, Services: record.Services, Containers: record.Containers}
+	return recorded{
+		changed: "drivers of " + host.Numbered(len(record.Functions), "function"),
+		add:     func(h *HistoryEntry) { h.DriversPlan = newDriversPlan(plan) },
+		show:    func(u *term.UI, _ HistoryEntry) { printEntryDrivers(u, plan) },
+	}, nil
 }
 
-func addRows(h *HistoryEntry, e change.Entry) error {
+func readRows(e change.Entry) (recorded, error) {
 	units, err := repair.Units(e)
-	if err != nil {
-		return err
-	}
-	h.Repairs = units
-	return nil
+	return recorded{
+		changed: "rows of Nova's databases",
+		add:     func(h *HistoryEntry) { h.Repairs = units },
+		show:    func(u *term.UI, _ HistoryEntry) { printEntryRows(u, units) },
+	}, err
+}
+
+// readUnknown returns what is shown of a change of an unknown kind.
+func readUnknown(e change.Entry) (recorded, error) {
+	return recorded{changed: e.Changes, show: func(u *term.UI, _ HistoryEntry) {
+		u.Printf("\na change of kind %s, of another version of gpustack: the journal has it as it is recorded\n", strconv.Quote(e.Changes))
+	}}, nil
 }

@@ -18,7 +18,7 @@ type NovaConfigure struct {
 	Release nova.Release `json:"release"`
 	Role    nova.Role    `json:"role"` // which services the files are written for
 	// what the role was inferred from; null if --role gives it
-	RoleFrom *string      `json:"role_from"`
+	RoleFrom string       `json:"role_from" null:"zero"`
 	Changes  []FileChange `json:"changes"` // the files that change, in order
 	Aliases  []nova.Alias `json:"aliases"` // the aliases, as they are written
 	// the device specs, as they are written on a compute node
@@ -47,15 +47,12 @@ type NovaConfigure struct {
 // wanted and of the plan.
 func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan nova.Plan) NovaConfigure {
 	r := NovaConfigure{
-		Report: common, Release: c.Release, Role: c.Role, Changes: FileChanges(plan.Files),
+		Report: common, Release: c.Release, Role: c.Role, RoleFrom: c.RoleFrom, Changes: FileChanges(plan.Files),
 		Aliases: want.Aliases, Specs: want.Specs, Kept: plan.Kept,
 		Removed: plan.Removed, Dropped: plan.Dropped, Services: plan.Restart,
 		companions: companionsOf(c.Hosts), reporting: c.Placement && c.Role != nova.Controller,
 	}
 	r.Changed = len(r.Changes) > 0
-	if c.RoleFrom != "" {
-		r.RoleFrom = &c.RoleFrom
-	}
 	r.Warnings = append(r.Warnings, slices.Concat(c.Warnings, want.Warnings, plan.Warnings)...)
 	for _, s := range plan.Restart {
 		r.Restart = append(r.Restart, s.Name)
@@ -98,26 +95,12 @@ func (r NovaConfigure) Summary() string {
 
 // Print prints the plan as text.
 func (r NovaConfigure) Print(u *term.UI) {
-	why := ""
-	if r.RoleFrom != nil {
-		why = ", because " + term.Printable(*r.RoleFrom)
-	}
-	u.Printf("Nova %s, %s%s\n", r.Release, r.Role, why)
+	u.Printf("Nova %s, %s%s\n", r.Release, r.Role, after(", because ", term.Printable(r.RoleFrom)))
 	if !r.Changed || u.Full { // the diff has them too
 		r.printAliases(u)
 	}
-	for i, line := range r.Removed {
-		if i == 0 {
-			u.Printf("\nremoved:\n")
-		}
-		u.Printf("%s\n", term.Printable(line))
-	}
-	for i, k := range r.Kept {
-		if i == 0 {
-			u.Printf("\nkept:\n")
-		}
-		u.Printf("%s\n", term.Printable(k))
-	}
+	printLines(u, "removed", r.Removed)
+	printLines(u, "kept", r.Kept)
 	if !r.Changed {
 		u.Printf("\nnothing to do: the files are as planned\n")
 		return
@@ -140,20 +123,18 @@ func (r NovaConfigure) Print(u *term.UI) {
 	printNotes(u, companions, reporting, verified)
 }
 
+// printLines prints lines below a title, and nothing without lines.
+func printLines(u *term.UI, title string, lines []string) {
+	if len(lines) > 0 {
+		u.Printf("\n%s:\n%s\n", title, term.Printable(strings.Join(lines, "\n")))
+	}
+}
+
 // printAliases prints the aliases of a plan.
 func (r NovaConfigure) printAliases(u *term.UI) {
-	var rows [][]string
-	for _, a := range r.Aliases {
-		kind := a.DeviceType
-		if kind == "" {
-			kind = "-"
-		}
-		rows = append(rows, []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), kind})
-	}
-	if len(rows) > 0 {
-		u.Printf("\n")
-		table(u, []string{"ALIAS", "ID", "TYPE"}, rows)
-	}
+	tableBelow(u, []string{"ALIAS", "ID", "TYPE"}, rowsOf(r.Aliases, func(a nova.Alias) []string {
+		return []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), orDash(a.DeviceType)}
+	}))
 }
 
 // printRestarts prints the services to restart with the commands that restart them on the machine.

@@ -34,17 +34,12 @@ func (r NovaExplain) Print(u *term.UI) {
 		u.Printf("%s\n", term.OneLine(text))
 	}
 	u.Printf("%s\n", term.OneLine(r.Conclusion))
-	if rows := r.verdicts(); len(rows) > 0 {
-		u.Printf("\n")
-		table(u, []string{"VERDICT", "SEEN"}, rows)
-	}
+	tableBelow(u, []string{"VERDICT", "SEEN"}, r.verdicts())
 	if len(r.NotChecked) > 0 {
 		u.Printf("\nnot checked:\n")
-		var rows [][]string
-		for _, o := range r.NotChecked {
-			rows = append(rows, []string{string(o.Link), host.Numbered(o.Count, "host"), o.Reason + ": " + term.Elsewhere(o.Remedy)})
-		}
-		table(u, []string{"LINK", "HOSTS", "SEEN"}, rows)
+		table(u, []string{"LINK", "HOSTS", "SEEN"}, rowsOf(r.NotChecked, func(o explain.Omission) []string {
+			return []string{string(o.Link), host.Numbered(o.Count, "host"), o.Reason + ": " + term.Elsewhere(o.Remedy)}
+		}))
 	}
 	check := host.NewCommand("nova check")
 	switch n := len(r.Findings); n {

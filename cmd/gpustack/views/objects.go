@@ -23,18 +23,17 @@ func ImageSummary(m image.Move) string {
 	return term.Sentence("image "+m.Name+" changed: "+host.Numbered(len(m.Values), "value"), host.Numbered(len(m.Requests()), "request"))
 }
 
-// recordedTest returns what an entry of a test records.
-func recordedTest(e change.Entry) (Object, error) {
+// readTest returns what an entry of a test records.
+func readTest(e change.Entry) (recorded, error) {
 	r, err := servertest.ParseRecord(e)
 	if err != nil {
-		return Object{}, err
+		return recorded{}, err
 	}
 	o := Object{name: "server " + r.Names(), scope: r.Scope, Diff: udiff.Unified("/dev/null", "server "+r.Names(), "", testText(r))}
 	for range r.Servers {
 		o.Requests = append(o.Requests, cloud.Request{Method: "POST", Path: "/servers"})
 	}
-	o.Summary = term.Sentence(host.Numbered(len(r.Servers), "test server")+" created", host.Numbered(len(o.Requests), "request"))
-	return o, nil
+	return o.recorded(nil), nil
 }
 
 // testText returns the record of a test with a line for each of its values, for diffs.
@@ -77,8 +76,15 @@ type Object struct {
 	Summary  string
 	Diff     string
 	Warnings []string // of its undo
+}
 
-	detail func(*HistoryEntry) // adds what history shows of the object
+// recorded returns a change as history shows it. add adds it to a document.
+func (o Object) recorded(add func(*HistoryEntry)) recorded {
+	return recorded{changed: o.name, add: add, show: func(u *term.UI, _ HistoryEntry) {
+		u.Printf("\nat %s\n", term.Printable(o.scope.String()))
+		u.Diff(o.Diff)
+		printRequests(u, o.Requests)
+	}}
 }
 
 // objectOf returns a change of an object in a cloud, nil for one that is only recorded.
@@ -108,23 +114,21 @@ func objectDiff(m interface {
 	return udiff.Unified(cmp.Or(before, "/dev/null"), cmp.Or(after, "/dev/null"), was, is)
 }
 
-// recorded returns what reads the records of one type of object. add adds one to a document.
-func recorded[M object.Move[M]](objects string, add func(*HistoryEntry, M)) func(change.Entry) (Object, error) {
-	return func(e change.Entry) (Object, error) {
+// readObject returns what reads the records of one type of object. add adds one to a document.
+func readObject[M object.Move[M]](objects string, add func(*HistoryEntry, M)) func(change.Entry) (recorded, error) {
+	return func(e change.Entry) (recorded, error) {
 		m, err := change.ParseObject[M](e, objects)
 		if err != nil {
-			return Object{}, err
+			return recorded{}, err
 		}
-		o := objectOf(m, nil)
-		o.detail = func(h *HistoryEntry) { add(h, m) }
-		return o, nil
+		return objectOf(m, nil).recorded(func(h *HistoryEntry) { add(h, m) }), nil
 	}
 }
 
 // unknownObject is the error of an entry of another type of object.
-func unknownObject(e change.Entry) (Object, error) {
+func unknownObject(e change.Entry) (recorded, error) {
 	err := fmt.Errorf("entry %d: a change of an object of type %q is not supported", e.ID, e.ObjectType())
-	return Object{}, host.WithHint(err, "use the release of gpustack that made the change")
+	return recorded{}, host.WithHint(err, "use the release of gpustack that made the change")
 }
 
 // UndoneObject returns what the undo of a change in a cloud does.

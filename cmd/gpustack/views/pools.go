@@ -27,23 +27,17 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 		return
 	}
 	u.Printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Suspicious, r.Unknown)
-	hosts := map[string][]string{} // by reason
-	var reasons []string
-	for _, f := range r.Findings {
-		if f.Verdict != cleanup.Unknown {
-			continue
+	why := func(f cleanup.PoolFinding) string { return f.Reason + after(": ", f.Steps.String()) }
+	for _, same := range grouped(r.Findings, why) {
+		var names []string
+		for _, f := range same {
+			if f.Verdict == cleanup.Unknown {
+				names = append(names, nodeName(f.Host, f.Node))
+			}
 		}
-		why := f.Reason
-		if len(f.Steps) > 0 {
-			why += ": " + f.Steps.String()
+		if names != nil {
+			u.Printf("  not judged: %s: %s\n", term.Printable(firstOf(names)), term.Printable(why(same[0])))
 		}
-		if hosts[why] == nil {
-			reasons = append(reasons, why)
-		}
-		hosts[why] = append(hosts[why], nodeName(f.Host, f.Node))
-	}
-	for _, reason := range reasons {
-		u.Printf("  not judged: %s: %s\n", term.Printable(firstOf(hosts[reason])), term.Printable(reason))
 	}
 	if more := r.Suspicious + r.Unknown - len(r.Findings); more > 0 {
 		u.Printf("  %d of them are not listed\n", more)
@@ -52,15 +46,10 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 
 // firstOf returns the first of many names, as text.
 func firstOf(names []string) string {
-	return firstOfMany(names, len(names))
-}
-
-// firstOfMany returns the first of so many names, as text. names need not have all of them.
-func firstOfMany(names []string, of int) string {
-	names = names[:min(3, len(names))]
-	text := strings.Join(names, ", ")
-	if of > len(names) {
-		text += fmt.Sprintf(" and %d more", of-len(names))
+	first := names[:min(3, len(names))]
+	text := strings.Join(first, ", ")
+	if len(names) > len(first) {
+		text += fmt.Sprintf(" and %d more", len(names)-len(first))
 	}
 	return text
 }

@@ -69,37 +69,24 @@ func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.W
 
 // PrintPrepare prints the plan as text.
 func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
-	var rows [][]string
-	for _, f := range r.Devices {
+	rows := rowsOf(r.Devices, func(f preparedDevice) []string {
 		d := devices.At(f.Address)
-		now := Text(d.Driver)
-		if now == "" {
-			now = "-"
-		}
-		rows = append(rows, []string{f.Address.String(), IDs(d), Name(d), Number(f.Group), now, f.Driver + " by " + string(f.By)})
-	}
-	switch {
-	case len(rows) > 0:
-		table(u, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows)
-		if !r.Changed {
-			u.Printf("\nnothing to do: the files are as planned\n")
-			return
-		}
-		if len(r.Arguments.Drop) > 0 {
-			u.Printf("\nconflicting kernel arguments, to be removed: %s\n", r.Arguments.Drop)
-		}
-	case !r.Changed:
-		u.Printf("nothing to do: this machine is not prepared\n")
+		return []string{f.Address.String(), IDs(d), Name(d), Number(f.Group), orDash(Text(d.Driver)), f.Driver + " by " + string(f.By)}
+	})
+	if !printSelection(u, r.Changed, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows, "",
+		"this machine is not prepared", "no function is assigned to guests from the next boot on") {
 		return
-	default:
-		u.Printf("no function is assigned to guests from the next boot on\n")
-		if len(r.Arguments.Drop) > 0 {
-			u.Printf("\nkernel arguments that are removed: %s\n", r.Arguments.Drop)
+	}
+	if len(r.Arguments.Drop) > 0 {
+		what := "conflicting kernel arguments, to be removed"
+		if rows == nil {
+			what = "kernel arguments that are removed"
 		}
+		u.Printf("\n%s: %s\n", what, r.Arguments.Drop)
 	}
 	printDiffs(u, r.Changes, u.Full)
 	printPrograms(u, r.Programs, r.Left)
-	printNotes(u, companionsText(preparedCompanions(r.Devices)), r.atBoot(len(rows) == 0))
+	printNotes(u, companionsText(preparedCompanions(r.Devices)), r.atBoot(rows == nil))
 }
 
 // atBoot returns when a plan takes effect, and which kernel argument disables it for a boot. none

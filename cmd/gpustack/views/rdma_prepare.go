@@ -18,7 +18,7 @@ type RDMAPrepare struct {
 	Changes []FileChange `json:"changes"` // the files that change, in order
 	// "exclusive" if each RDMA device belongs to one network namespace from the next boot on; null:
 	// as the kernel does by default
-	Netns *string `json:"netns"`
+	Netns string `json:"netns" null:"zero"`
 	// the adapters that are recorded when the plan is applied, by address
 	Adapters []preparedAdapter `json:"adapters"`
 	Programs []string          `json:"programs"` // programs that run after the files are written
@@ -30,18 +30,18 @@ type RDMAPrepare struct {
 type preparedAdapter struct {
 	rdma.Prepared
 	// an example of a line for OpenSM's partitions.conf with the port GUIDs; null on Ethernet
-	Partitions *string `json:"partitions"`
+	Partitions string `json:"partitions" null:"zero"`
 }
 
 // NewRDMAPrepare returns the report of a plan of rdma prepare. head is its common part.
 func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, work change.Work) RDMAPrepare {
 	r := RDMAPrepare{
 		Report:  head,
-		Changes: FileChanges(plan.Files), Netns: Optional(string(plan.Record.Netns)),
+		Changes: FileChanges(plan.Files), Netns: string(plan.Record.Netns),
 		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: plan.Notes,
 	}
 	for _, a := range plan.Record.Adapters {
-		r.Adapters = append(r.Adapters, preparedAdapter{a, Optional(rdmaprepare.Partitions(a))})
+		r.Adapters = append(r.Adapters, preparedAdapter{a, rdmaprepare.Partitions(a)})
 	}
 	r.Changed = len(r.Changes) > 0
 	pending := m.Pending(&plan.Record)
@@ -69,18 +69,9 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 				" for " + what})
 		}
 	}
-	switch {
-	case len(rows) > 0:
-		table(u, []string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows)
-		if !r.Changed {
-			u.Printf("\nnothing to do: the files are as planned\n")
-			return
-		}
-	case !r.Changed:
-		u.Printf("nothing to do: no adapter is prepared\n")
+	if !printSelection(u, r.Changed, []string{"FUNCTION", "WHAT", "ID", "NODE AND PORT GUID, OR MAC", "AT BOOT"}, rows, "",
+		"no adapter is prepared", "no adapter is prepared from the next boot on") {
 		return
-	default:
-		u.Printf("no adapter is prepared from the next boot on\n")
 	}
 	printDiffs(u, r.Changes, u.Full)
 	for _, line := range r.Programs {
@@ -91,8 +82,8 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 	}
 	printPrograms(u, nil, r.Left)
 	for _, a := range r.Adapters {
-		if a.Partitions != nil {
-			u.Printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, *a.Partitions)
+		if a.Partitions != "" {
+			u.Printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, a.Partitions)
 		}
 	}
 	next := ""

@@ -3,6 +3,7 @@ package views
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,23 +25,20 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 		for i, p := range ports(a) {
 			row := []string{"", "", "", "", "", ""}
 			if i == 0 {
-				row = []string{a.Title(), adapterName(a), deviceName(a), dash(a.Driver), dash(a.Firmware), Number(a.NUMANode)}
+				row = []string{a.Title(), adapterName(a), deviceName(a), orDash(a.Driver), orDash(a.Firmware), Number(a.NUMANode)}
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
 			for _, g := range p.GIDs {
-				entries = append(entries, []string{a.Title(), dash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), dash(g.Type), dash(g.Netdev)})
+				entries = append(entries, []string{a.Title(), orDash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), orDash(g.Type), orDash(g.Netdev)})
 			}
 		}
 		for _, v := range a.VFs {
-			vfs = append(vfs, []string{v.Address.String(), strconv.Itoa(v.Index), a.Title(), dash(v.Name), guid(v.NodeGUID), guid(v.PortGUID),
-				dash(v.Policy), dash(v.Driver), dash(v.Holder)})
+			vfs = append(vfs, []string{v.Address.String(), strconv.Itoa(v.Index), a.Title(), orDash(v.Name), guid(v.NodeGUID), guid(v.PortGUID),
+				orDash(v.Policy), orDash(v.Driver), orDash(v.Holder)})
 		}
 	}
 	table(u, []string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
-	if len(vfs) > 0 {
-		u.Printf("\n")
-		table(u, []string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
-	}
+	tableBelow(u, []string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
 	if gids {
 		u.Printf("\n")
 		table(u, []string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, entries)
@@ -75,7 +73,7 @@ func portCells(a rdma.Adapter, p rdma.Port) []string {
 	if a.GPU != nil {
 		nearest = fmt.Sprintf("%s %s", *a.Link, a.GPU)
 	}
-	return []string{n, portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), dash(strings.Join(netdevs, " ")), vfs, nearest}
+	return []string{n, portState(p), orDash(p.LinkLayer), orDash(shortRate(p.Rate)), orDash(strings.Join(netdevs, " ")), vfs, nearest}
 }
 
 // portState returns the state of a port, with the physical state where the port is not active.
@@ -104,13 +102,6 @@ func guid(g *rdma.GUID) string {
 	return g.String()
 }
 
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
 // deviceName returns the RDMA device of an adapter, in brackets that of another function which
 // serves its port, or that of another network namespace.
 func deviceName(a rdma.Adapter) string {
@@ -120,7 +111,7 @@ func deviceName(a rdma.Adapter) string {
 	case a.Name == "" && a.Lag != "":
 		return "(" + a.Lag + ")"
 	}
-	return dash(a.Name)
+	return orDash(a.Name)
 }
 
 func adapterName(a rdma.Adapter) string {
@@ -190,50 +181,47 @@ func printBranches(u *term.UI, branches [][]string) {
 
 // adapterLine returns the line of an adapter in the tree.
 func adapterLine(a rdma.Adapter) string {
-	line := a.Title()
+	parts := []string{a.Title()}
 	for _, part := range []string{adapterName(a), deviceName(a), a.Driver, a.Firmware, deviceNode(a.Verbs)} {
-		if part != "" && part != "-" && part != line {
-			line += "  " + part
+		if part != "" && part != "-" && part != spaced(parts...) {
+			parts = append(parts, part)
 		}
 	}
 	for _, part := range a.Parts {
-		line += "  part " + part
+		parts = append(parts, "part "+part)
 	}
 	if a.NodeGUID != nil {
-		line += "  node GUID " + guid(a.NodeGUID)
+		parts = append(parts, "node GUID "+guid(a.NodeGUID))
 	}
 	if a.GPU != nil {
-		line += fmt.Sprintf("  %s to GPU %s", *a.Link, a.GPU)
+		parts = append(parts, fmt.Sprintf("%s to GPU %s", *a.Link, a.GPU))
 	}
-	return line
+	return spaced(parts...)
+}
+
+// spaced returns the texts that are not empty with two spaces between them.
+func spaced(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "  ")
 }
 
 // portLines returns the line of a port in the tree, and those of its interfaces and, with gids, its
 // GIDs.
 func portLines(p rdma.Port, gids bool) []string {
-	line := fmt.Sprintf("port %d", p.Number)
-	for _, part := range []string{portState(p), dash(p.LinkLayer), dash(shortRate(p.Rate)), lids(p), deviceNode(p.UMAD), deviceNode(p.ISSM)} {
-		if part != "" {
-			line += "  " + part
-		}
-	}
-	lines := []string{line}
+	lines := []string{spaced(fmt.Sprintf("port %d", p.Number), portState(p), orDash(p.LinkLayer), orDash(shortRate(p.Rate)), lids(p),
+		deviceNode(p.UMAD), deviceNode(p.ISSM))}
 	for _, i := range p.IPoIB {
-		line := fmt.Sprintf("%s  IPoIB  %s  MTU %s", i.Name, dash(i.Mode), Number(i.MTU))
+		state := ""
 		switch {
 		case i.Up == host.No:
-			line += "  down"
+			state = "down"
 		case i.Carrier == host.No:
-			line += "  no carrier"
+			state = "no carrier"
 		}
-		if i.Bond != "" {
-			line += "  in " + i.Bond
-		}
-		lines = append(lines, line)
+		lines = append(lines, spaced(i.Name, "IPoIB", orDash(i.Mode), "MTU "+Number(i.MTU), state, after("in ", i.Bond)))
 	}
 	if gids {
 		for _, g := range p.GIDs {
-			lines = append(lines, fmt.Sprintf("GID %d  %s  %s  %s", g.Index, g.GID, dash(g.Type), dash(g.Netdev)))
+			lines = append(lines, fmt.Sprintf("GID %d  %s  %s  %s", g.Index, g.GID, orDash(g.Type), orDash(g.Netdev)))
 		}
 	}
 	return lines
@@ -241,14 +229,8 @@ func portLines(p rdma.Port, gids bool) []string {
 
 // vfLine returns the line of a virtual function in the tree.
 func vfLine(v rdma.VF) string {
-	line := fmt.Sprintf("VF %d  %s  node GUID %s  port GUID %s  %s", v.Index, v.Address, guid(v.NodeGUID), guid(v.PortGUID), cmp.Or(v.Driver, "no driver"))
-	if v.Policy != "" {
-		line += "  policy " + v.Policy
-	}
-	if v.Holder != "" {
-		line += "  " + v.Holder
-	}
-	return line
+	return spaced(fmt.Sprintf("VF %d", v.Index), v.Address.String(), "node GUID "+guid(v.NodeGUID), "port GUID "+guid(v.PortGUID),
+		cmp.Or(v.Driver, "no driver"), after("policy ", v.Policy), v.Holder)
 }
 
 // lids returns the identifiers of a port that exist on InfiniBand only.

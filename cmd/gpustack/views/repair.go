@@ -98,24 +98,14 @@ func PrintRepairs(u *term.UI, r rows.Observed) {
 
 // sameGrounds groups findings about which the report says the same, such as those of the devices
 // that one dead migration keeps.
-func sameGrounds(findings []cleanup.Finding) (groups [][]cleanup.Finding) {
+func sameGrounds(findings []cleanup.Finding) [][]cleanup.Finding {
 	type said struct {
 		cell, host string
 		verdict    cleanup.Verdict
 		letter     cleanup.Case
 		grounds    [6][2]string
 	}
-	at := map[said]int{}
-	for _, f := range findings {
-		key := said{f.Cell, f.Host, f.Verdict, f.Case, grounds(f)}
-		i, known := at[key]
-		if !known {
-			i = len(groups)
-			at[key], groups = i, append(groups, nil)
-		}
-		groups[i] = append(groups[i], f)
-	}
-	return groups
+	return grouped(findings, func(f cleanup.Finding) said { return said{f.Cell, f.Host, f.Verdict, f.Case, grounds(f)} })
 }
 
 // grounds returns what the report says about the row of a finding.
@@ -191,13 +181,7 @@ func PrintRepairPlan(u *term.UI, units []cleanup.Unit) {
 		if written > 1 {
 			u.Printf("\n%s\n", repairTitle(unit))
 		}
-		if p := unit.Placement; p != nil {
-			u.Printf("  POST /allocations\n")
-			for _, line := range p.Lines(unit.Instance) {
-				u.Printf("    %s\n", term.Printable(line))
-			}
-		}
-		printRows(u, unit.Rows)
+		printStatements(u, unit.Placement, unit.Instance, unit.Rows)
 	}
 }
 
@@ -226,8 +210,14 @@ func printFreed(u *term.UI, unit cleanup.Unit) {
 	}
 }
 
-// printRows prints statements and their values.
-func printRows(u *term.UI, rows []cleanup.Row) {
+// printStatements prints the request to Placement, nil for none, and statements with their values.
+func printStatements(u *term.UI, p *cleanup.AllocationChange, instance string, rows []cleanup.Row) {
+	if p != nil {
+		u.Printf("  POST /allocations\n")
+		for _, line := range p.Lines(instance) {
+			u.Printf("    %s\n", term.Printable(line))
+		}
+	}
 	for _, row := range rows {
 		statement, args := repair.Statement(row)
 		u.Printf("  %s\n    with %s\n", term.Printable(statement), term.Printable(sqlValues(args)))
@@ -239,18 +229,16 @@ func printRows(u *term.UI, rows []cleanup.Row) {
 func sqlValues(args []any) string {
 	var words []string
 	for _, a := range args {
-		switch v := a.(type) {
-		case *string:
-			if v == nil {
-				words = append(words, "NULL")
-			} else if c, err := cleanup.ParseContext(*v); err == nil {
-				words = append(words, fmt.Sprintf("the migration_context of migration %d (%d bytes)", c.Migration, len(*v)))
-			} else {
-				words = append(words, strconv.Quote(*v))
+		word := fmt.Sprint(a)
+		if v, ok := a.(*string); ok && v == nil {
+			word = "NULL"
+		} else if ok {
+			word = strconv.Quote(*v)
+			if c, err := cleanup.ParseContext(*v); err == nil {
+				word = fmt.Sprintf("the migration_context of migration %d (%d bytes)", c.Migration, len(*v))
 			}
-		default:
-			words = append(words, fmt.Sprint(v))
 		}
+		words = append(words, word)
 	}
 	return strings.Join(words, ", ")
 }
@@ -278,14 +266,11 @@ func printUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
 		u.Printf("  the outcome is unknown: %s\n", standingText(unit, s))
 		u.Printf("  the outcome is determined first; then, what was written is undone:\n")
 	}
-	if p := unit.Placement; p != nil {
-		u.Printf("  POST /allocations\n")
-		back := cleanup.AllocationChange{Before: p.After, After: p.Before}
-		for _, line := range back.Lines(unit.Instance) {
-			u.Printf("    %s\n", term.Printable(line))
-		}
+	back := unit.Placement
+	if back != nil {
+		back = &cleanup.AllocationChange{Before: back.After, After: back.Before}
 	}
-	printRows(u, unit.Back())
+	printStatements(u, back, unit.Instance, unit.Back())
 }
 
 // standingText returns where an open repair was found.

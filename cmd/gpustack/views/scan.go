@@ -3,6 +3,7 @@ package views
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -119,23 +120,14 @@ func units(devices []node.ScannedDevice) [][]node.ScannedDevice {
 		group int
 		slot  pci.Address
 	}
-	places := map[key]int{}
 	cards := map[pci.Address]bool{}
-	var units [][]node.ScannedDevice
-	for _, d := range devices {
-		k := key{group: -1, slot: d.Address.Card()}
-		if d.IOMMUGroup != nil {
-			k = key{group: *d.IOMMUGroup}
-		}
-		place, known := places[k]
-		if !known {
-			place = len(units)
-			places[k] = place
-			units = append(units, nil)
-		}
-		units[place] = append(units[place], d)
+	units := grouped(devices, func(d node.ScannedDevice) key {
 		cards[d.Address.Card()] = cards[d.Address.Card()] || d.IsGPU()
-	}
+		if d.IOMMUGroup != nil {
+			return key{group: *d.IOMMUGroup}
+		}
+		return key{group: -1, slot: d.Address.Card()}
+	})
 	rank := func(d node.ScannedDevice) int {
 		switch {
 		case d.IsBridge():
@@ -205,14 +197,8 @@ func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			grow(indent+below, children[d.Address])
 		}
 	}
-	buses := make([]string, 0, len(tops))
-	for bus := range tops {
-		buses = append(buses, bus)
-	}
-	slices.SortFunc(buses, func(a, b string) int {
-		return tops[a][0].Address.Compare(tops[b][0].Address)
-	})
-	for _, bus := range buses {
+	byFirst := func(a, b string) int { return tops[a][0].Address.Compare(tops[b][0].Address) }
+	for _, bus := range slices.SortedFunc(maps.Keys(tops), byFirst) {
 		rows = append(rows, []string{bus, "", "", "", "", "", ""})
 		grow("", tops[bus])
 	}

@@ -19,33 +19,29 @@ import (
 func PrintScanDot(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	shown := drawn(r, all)
 	type place struct{ numa, group int }
-	members := map[place][]node.ScannedDevice{}
-	for _, d := range shown {
-		p := place{numa: numberOr(d.NUMANode, -1), group: numberOr(d.IOMMUGroup, -1)}
-		members[p] = append(members[p], d)
+	at := func(unit []node.ScannedDevice) place {
+		return place{numa: numberOr(unit[0].NUMANode, -1), group: numberOr(unit[0].IOMMUGroup, -1)}
 	}
-	places := make([]place, 0, len(members))
-	for p := range members {
-		places = append(places, p)
-	}
-	slices.SortFunc(places, func(a, b place) int { return cmp.Or(a.numa-b.numa, a.group-b.group) })
+	units := grouped(shown, func(d node.ScannedDevice) place { return at([]node.ScannedDevice{d}) })
+	slices.SortFunc(units, func(a, b []node.ScannedDevice) int { return cmp.Or(at(a).numa-at(b).numa, at(a).group-at(b).group) })
 	var text strings.Builder
 	fmt.Fprintf(&text, "digraph machine {\n\tlabel=%q\n\trankdir=LR\n\tnode [shape=box style=filled fillcolor=white]\n", hostLine(r.Host, r.System))
-	for i, p := range places {
-		if i == 0 || p.numa != places[i-1].numa {
+	for i, unit := range units {
+		p := at(unit)
+		if i == 0 || p.numa != at(units[i-1]).numa {
 			fmt.Fprintf(&text, "\tsubgraph cluster_%s {\n\t\tlabel=%q\n", numberOf(p.numa), "NUMA node "+numberOf(p.numa))
 		}
-		group := p.group >= 0 && len(members[p]) > 1
+		group := p.group >= 0 && len(unit) > 1
 		if group {
 			fmt.Fprintf(&text, "\t\tsubgraph cluster_%s_%d {\n\t\tlabel=%q\n", numberOf(p.numa), p.group, "IOMMU group "+numberOf(p.group))
 		}
-		for _, d := range members[p] {
+		for _, d := range unit {
 			fmt.Fprintf(&text, "\t\t%q [label=%q%s]\n", d.Address, dotLabel(d, group), dotColor(d))
 		}
 		if group {
 			text.WriteString("\t\t}\n")
 		}
-		if i == len(places)-1 || p.numa != places[i+1].numa {
+		if i == len(units)-1 || p.numa != at(units[i+1]).numa {
 			text.WriteString("\t}\n")
 		}
 	}

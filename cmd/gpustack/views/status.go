@@ -154,11 +154,9 @@ func inUse(r guest.Report, m machine.Machine) statusLine {
 // PrintStatus prints a line for each subject, and the next step.
 func PrintStatus(u *term.UI, s Status) {
 	u.Printf("%s\n\n", term.Printable(s.machine))
-	var rows [][]string
-	for _, line := range s.Subjects {
-		rows = append(rows, []string{line.Subject, string(line.Status), line.Seen})
-	}
-	table(u, []string{"SUBJECT", "STATUS", "SEEN"}, rows)
+	table(u, []string{"SUBJECT", "STATUS", "SEEN"}, rowsOf(s.Subjects, func(l statusLine) []string {
+		return []string{l.Subject, string(l.Status), l.Seen}
+	}))
 	next := "nothing is to be done"
 	if s.Next != nil {
 		next = "next: " + s.Next.Sentence(u.Command)

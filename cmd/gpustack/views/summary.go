@@ -25,20 +25,14 @@ func Becomes(u *term.UI, functions []pci.Address, target string, devices pci.Dev
 	if u.Page.Unicode {
 		arrow = "→"
 	}
-	var kinds []string
-	counts := map[string]int{}
-	for _, a := range functions {
-		kind := functionKind(devices.At(a))
-		if counts[kind] == 0 {
-			kinds = append(kinds, kind)
-		}
-		counts[kind]++
-	}
-	slices.SortStableFunc(kinds, func(a, b string) int {
-		return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(counts[b], counts[a]))
+	kind := func(a pci.Address) string { return functionKind(devices.At(a)) }
+	same := grouped(functions, kind)
+	slices.SortStableFunc(same, func(a, b []pci.Address) int {
+		return cmp.Or(cmp.Compare(kindRank(kind(a[0])), kindRank(kind(b[0]))), cmp.Compare(len(b), len(a)))
 	})
-	for i, kind := range kinds {
-		kinds[i] = host.Numbered(counts[kind], kind)
+	var kinds []string
+	for _, of := range same {
+		kinds = append(kinds, host.Numbered(len(of), kind(of[0])))
 	}
 	return fmt.Sprintf("%s %s %s (%s)", host.Numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
 }
@@ -73,28 +67,21 @@ func kindRank(kind string) int {
 	return 2
 }
 
-// byDriver returns the functions that get each driver, and the drivers in the order of their first
-// functions.
-type byDriver struct {
-	drivers   []string
-	functions map[string][]pci.Address
+// becoming is a function that gets a driver.
+type becoming struct {
+	address pci.Address
+	target  string
 }
 
-func (b *byDriver) add(name string, a pci.Address) {
-	if b.functions == nil {
-		b.functions = map[string][]pci.Address{}
-	}
-	if b.functions[name] == nil {
-		b.drivers = append(b.drivers, name)
-	}
-	b.functions[name] = append(b.functions[name], a)
-}
-
-// text returns the part of a summary about functions and their drivers.
-func (b *byDriver) text(u *term.UI, devices pci.Devices) string {
+// allBecome returns the part of a summary about functions that get drivers.
+func allBecome(u *term.UI, moves []becoming, devices pci.Devices) string {
 	var parts []string
-	for _, name := range b.drivers {
-		parts = append(parts, Becomes(u, b.functions[name], name, devices))
+	for _, same := range grouped(moves, func(b becoming) string { return b.target }) {
+		var functions []pci.Address
+		for _, b := range same {
+			functions = append(functions, b.address)
+		}
+		parts = append(parts, Becomes(u, functions, same[0].target, devices))
 	}
 	return strings.Join(parts, ", ")
 }
@@ -105,23 +92,23 @@ const toHost = "host"
 // PrepareSummary returns the summary of host prepare. all says that everything is regenerated, not
 // only what has changed.
 func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machine.Machine) string {
-	var moves byDriver
+	var moves []becoming
 	recorded := m.Contract.Value
 	planned := map[pci.Address]bool{}
 	for _, f := range plan.Functions {
 		planned[f.Address] = true
 		if before := recorded.At(f.Address); before == nil || before.Driver != f.Driver {
-			moves.add(f.Driver, f.Address)
+			moves = append(moves, becoming{f.Address, f.Driver})
 		}
 	}
 	if recorded != nil {
 		for _, f := range recorded.Functions {
 			if !planned[f.Address] {
-				moves.add(toHost, f.Address)
+				moves = append(moves, becoming{f.Address, toHost})
 			}
 		}
 	}
-	functions := moves.text(u, m.Devices.Value)
+	functions := allBecome(u, moves, m.Devices.Value)
 	if functions == "" && len(plan.Functions) > 0 {
 		functions = "the selection stays as it is: " + host.Numbered(len(plan.Functions), "function")
 	}
@@ -165,16 +152,9 @@ func filesText(changes []FileChange, updated, created string) string {
 
 // DriversSummary returns the summary of host bind, host release and their undo.
 func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
-	var moves byDriver
+	var moves []becoming
 	for _, c := range plan.Changes {
-		switch {
-		case c.Any:
-			moves.add("any driver of the host that matches", c.Address)
-		case c.After.Driver == "":
-			moves.add("no driver", c.Address)
-		default:
-			moves.add(string(c.After.Driver), c.Address)
-		}
+		moves = append(moves, becoming{c.Address, cmp.Or(afterwards(c), "no driver")})
 	}
 	stopped, started := term.Some(len(plan.Services.Stop), "service", " stopped"), term.Some(len(plan.Services.Start), "service", " started")
 	persistence := ""
@@ -188,6 +168,6 @@ func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
 	if plan.Release {
 		containers = " returned to containers"
 	}
-	return term.Sentence(cmp.Or(moves.text(u, devices), "the drivers stay as they are"), term.Some(len(plan.Containers), "function", containers),
+	return term.Sentence(cmp.Or(allBecome(u, moves, devices), "the drivers stay as they are"), term.Some(len(plan.Containers), "function", containers),
 		term.Some(len(plan.Load), "module", " loaded"), term.AndMore(stopped, started, persistence))
 }

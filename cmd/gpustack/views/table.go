@@ -19,6 +19,22 @@ func table(u *term.UI, header []string, rows [][]string) {
 	u.Table(header, shortAddresses(u.Page, rows))
 }
 
+// tableBelow prints a table below an empty line, and nothing without rows.
+func tableBelow(u *term.UI, header []string, rows [][]string) {
+	if len(rows) > 0 {
+		u.Printf("\n")
+		table(u, header, rows)
+	}
+}
+
+// rowsOf returns a row of a table for each element of a list.
+func rowsOf[T any](list []T, row func(T) []string) (rows [][]string) {
+	for _, of := range list {
+		rows = append(rows, row(of))
+	}
+	return rows
+}
+
 // shortAddresses returns the rows of a table as [table] prints them.
 func shortAddresses(p term.Page, rows [][]string) [][]string {
 	if p.Width <= 0 || p.Width >= narrowPage {

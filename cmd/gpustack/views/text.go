@@ -42,6 +42,21 @@ func Text[T ~string](s *T) string {
 	return string(*s)
 }
 
+// grouped returns the elements of a list in groups of the same key, ordered by their first elements.
+func grouped[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
+	at := map[K]int{}
+	for _, of := range list {
+		k := key(of)
+		i, known := at[k]
+		if !known {
+			i = len(groups)
+			at[k], groups = i, append(groups, nil)
+		}
+		groups[i] = append(groups[i], of)
+	}
+	return groups
+}
+
 // Number returns a number, "-" if it is unknown.
 func Number(n *int) string {
 	if n == nil {
@@ -64,12 +79,4 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
-}
-
-// known returns what is not empty, or nil.
-func known[T ~string](value T) *T {
-	if value == "" {
-		return nil
-	}
-	return &value
 }

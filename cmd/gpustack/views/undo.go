@@ -10,7 +10,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
-	"gpustack/host/pci"
 	"gpustack/nova/cloud"
 	"gpustack/operate/node"
 	"gpustack/operate/rows"
@@ -19,16 +18,11 @@ import (
 // Undo is the output of undo (docs/json.md).
 type Undo struct {
 	Report
-	Changes []FileChange `json:"changes"` // the files that are restored, in order
-	// the functions whose drivers are restored, in order, of an entry of "drivers"
-	Drivers []DriverChange `json:"drivers"`
-	// the functions that containers lose, with changes of the specs, or are offered again
-	Containers []pci.Address   `json:"of_containers"`
-	Stop       [][]string      `json:"stop"`     // programs that are run first, as in host bind
-	Start      [][]string      `json:"start"`    // programs that are run last, as in host bind
-	Repairs    []cleanup.Unit  `json:"repairs"`  // the repairs of an entry of "rows"
-	Requests   []cloud.Request `json:"requests"` // the requests that undo an entry of "objects"
-	Programs   []string        `json:"programs"` // programs that run afterwards
+	Changes     []FileChange    `json:"changes"` // the files that are restored, in order
+	DriversPlan                 // of an entry of "drivers"
+	Repairs     []cleanup.Unit  `json:"repairs"`  // the repairs of an entry of "rows"
+	Requests    []cloud.Request `json:"requests"` // the requests that undo an entry of "objects"
+	Programs    []string        `json:"programs"` // programs that run afterwards
 	// programs to run on the machine, which gpustack does not run
 	Left []string `json:"left"`
 }
@@ -36,9 +30,7 @@ type Undo struct {
 // NewUndo returns the report of the undo of an entry, without what the undo changes. head is its
 // common part.
 func NewUndo(head Report, e change.Entry) Undo {
-	r := Undo{
-		Report: head,
-	}
+	r := Undo{Report: head}
 	if e.ID != 0 {
 		r.Entry = &e.ID
 	}
@@ -62,8 +54,7 @@ func NewUndoFiles(head Report, plan node.FilesBack) Undo {
 // NewUndoDrivers returns the report of the undo of drivers, and whether it changes any.
 func NewUndoDrivers(head Report, e change.Entry, plan node.DriversPlan) (r Undo, changed bool) {
 	r = NewUndo(head, e)
-	r.Drivers, r.Stop, r.Start = driverChanges(plan.Plan.Plan), plan.Services.Before(), plan.Services.Afterwards()
-	r.Containers, r.Changes = append(r.Containers, plan.Containers...), FileChanges(plan.Specs)
+	r.DriversPlan, r.Changes = newDriversPlan(plan.Plan.Plan), FileChanges(plan.Specs)
 	return r, len(plan.Changes)+len(plan.Containers)+len(r.Stop)+len(r.Start) > 0
 }
 
@@ -107,7 +98,7 @@ func (r Undo) PrintDrivers(u *term.UI, e change.Entry, p driver.Plan, changed bo
 		u.Printf("\nthe drivers are as before: only the entry changes\n")
 		return
 	}
-	printDriverWrites(u, r.Drivers, p, u.Full)
+	printDriverWrites(u, p, u.Full)
 }
 
 // printUndone prints which entry is undone.
