@@ -17,11 +17,9 @@ type Drained struct {
 
 // Print prints the report as text.
 func (r Drained) Print(u *term.UI) {
-	rows := [][]string{}
-	for _, d := range r.Drained {
-		state := map[bool]string{true: "up", false: "down"}[d.Up]
-		rows = append(rows, []string{term.Printable(d.Host), state, d.Since.Format(time.RFC3339), term.Printable(d.Text)})
-	}
+	rows := rowsOf(r.Drained, func(d drain.Drained) []string {
+		return []string{d.Host, map[bool]string{true: "up", false: "down"}[d.Up], d.Since.Format(time.RFC3339), d.Text}
+	})
 	if len(rows) > 0 {
 		table(u, []string{"HOST", "STATE", "DISABLED SINCE", "STEP"}, rows)
 	}

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -73,15 +74,12 @@ func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
 func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 	table(u, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rowsOf(r.Functions, func(a pci.Address) []string {
 		d := devices.At(a)
-		then := Text(d.Driver)
-		for _, c := range r.Drivers {
-			if c.Address == a && c.Any {
-				then = "(any that matches)"
-			} else if c.Address == a {
-				then = string(c.After.Driver)
-			}
+		now := orDash(Text(d.Driver))
+		then := now
+		if i := slices.IndexFunc(r.Drivers, func(c DriverChange) bool { return c.Address == a }); i >= 0 {
+			then = thenText(r.Drivers[i].Change)
 		}
-		return []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), orDash(Text(d.Driver)), orDash(then)}
+		return []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), now, then}
 	}))
 	if !r.Changed {
 		u.Printf("\nnothing to do: the drivers are as planned\n")
@@ -155,6 +153,14 @@ func printDriverWrites(u *term.UI, plan driver.Plan, full bool) {
 		}
 	}
 	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
+}
+
+// thenText returns the driver that a function gets, as a cell of a table.
+func thenText(c driver.Change) string {
+	if c.Any && c.After.Driver == "" {
+		return "(any that matches)"
+	}
+	return orDash(string(c.After.Driver))
 }
 
 // afterwards returns the driver that a function gets, "" for none.

@@ -39,7 +39,7 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow 
 func (r FleetShow) Print(u *term.UI) {
 	odd := map[string]bool{}
 	rows := rowsOf(r.Odd, func(o fleet.Odd) []string {
-		return printableRow(unlessShown(odd, o.Node), Number(o.Layout), string(o.What), orUnknown(o.Address), o.Expected, o.Found)
+		return []string{unlessShown(odd, o.Node), Number(o.Layout), string(o.What), orUnknown(o.Address), o.Expected, o.Found}
 	})
 	gpus := 0
 	for _, p := range r.Products {
@@ -49,13 +49,13 @@ func (r FleetShow) Print(u *term.UI) {
 		host.Numbered(len(odd), "node"))
 	tableBelow(u, []string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)
 	tableBelow(u, []string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rowsOf(r.Layouts, func(l fleet.Layout) []string {
-		return printableRow(fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), products(l), places(l), groups(l), foldNodes(l.Nodes))
+		return []string{fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), products(l), places(l), groups(l), foldNodes(l.Nodes)}
 	}))
 	unknown := 0
 	tableBelow(u, []string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"},
 		rowsOf(r.Products, func(p fleet.Total) []string {
 			unknown += p.Unknown
-			row := printableRow(p.String(), orDash(p.Name))
+			row := []string{p.String(), orDash(p.Name)}
 			for _, n := range []int{p.All, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
 				row = append(row, fmt.Sprint(n))
 			}
@@ -81,13 +81,6 @@ func orUnknown(a *pci.Address) string {
 		return "-"
 	}
 	return a.String()
-}
-
-func printableRow(cells ...string) []string {
-	for i := range cells {
-		cells[i] = term.Printable(cells[i])
-	}
-	return cells
 }
 
 // products returns the number of GPUs of each product.

@@ -48,8 +48,8 @@ func (r FleetPlan) Print(u *term.UI) {
 		for _, k := range w.Left {
 			left = append(left, fmt.Sprintf("%s: %d of %s (keep: %d)", k.Zone, k.Schedulable, k.Title(), k.Keep))
 		}
-		rows = append(rows, printableRow(fmt.Sprintf("%02d", w.Number), string(w.Kind), fmt.Sprint(len(w.Nodes)), orDash(strings.Join(out, ", ")),
-			orDash(strings.Join(left, "; ")), foldNodes(w.Nodes)))
+		rows = append(rows, []string{fmt.Sprintf("%02d", w.Number), string(w.Kind), fmt.Sprint(len(w.Nodes)), orDash(strings.Join(out, ", ")),
+			orDash(strings.Join(left, "; ")), foldNodes(w.Nodes)})
 	}
 	if rows != nil {
 		table(u, []string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
@@ -58,7 +58,7 @@ func (r FleetPlan) Print(u *term.UI) {
 	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done,
 		r.Later, len(r.Blocked))
 	tableBelow(u, []string{"BLOCKED NODE", "WHY", "INSTANCES"}, rowsOf(r.Blocked, func(b fleet.Blocked) []string {
-		return printableRow(b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(texts(b.Instances), " ")))
+		return []string{b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(texts(b.Instances), " "))}
 	}))
 	if len(r.Without) > 0 {
 		u.Printf("\n%s\n", term.Printable("hosts without documents, of which no GPU counts: "+explain.Names(r.Without, 0)))

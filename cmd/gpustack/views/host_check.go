@@ -29,7 +29,7 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	}
 	r.Metrics = c.Metrics
 	switch {
-	case r.Verdict == checklist.Ready && r.offered():
+	case r.Verdict == checklist.Ready && r.finds("nova", host.Pass):
 		r.Line = host.Plain("nova.conf offers its devices to guests")
 	case r.Verdict == checklist.Ready && r.finds("nova", host.NA): // nova configure refuses what nova check cannot read
 		r.Next = host.NewNext(host.NewCommand("nova check"))
@@ -43,7 +43,7 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	case r.Verdict != checklist.NotPrepared:
 	case !r.onlyFails("prepared"):
 		r.Next = host.NewNext(c.Plan, host.NeedRemedies)
-	case r.preparable():
+	case r.finds("preparable", host.Pass): // host prepare accepts the machine
 		r.Next = host.NewNext(c.Plan)
 		r.Line = host.Textf("run '%s' to see the plan", c.Plan)
 	default:
@@ -58,16 +58,10 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 	return r
 }
 
-// offered reports whether nova.conf offers all that is prepared.
-func (r HostCheck) offered() bool { return r.finds("nova", host.Pass) }
-
 // onlyFails reports whether no other check fails than the named one.
 func (r HostCheck) onlyFails(check string) bool {
 	return !slices.ContainsFunc(r.Findings, func(f host.Finding) bool { return f.Status == host.Fail && f.Check != check })
 }
-
-// preparable reports whether something shows that host prepare accepts the machine.
-func (r HostCheck) preparable() bool { return r.finds("preparable", host.Pass) }
 
 // decisive returns the check that shows why a machine is not prepared: the first that fails, which
 // prepared is if no other does. It is prepared for any other machine.

@@ -38,8 +38,8 @@ func (r NovaDevices) Print(u *term.UI) {
 		if d.Since != nil {
 			since = d.Since.UTC().Format(time.RFC3339)
 		}
-		rows = append(rows, []string{term.Printable(d.Host), d.Address, term.Printable(d.Product), strings.Join(d.Aliases, ", "), state,
-			term.OneLine(term.Sentence(instance, d.Reason)), since, strings.Join(d.Sources, ", ")})
+		rows = append(rows, []string{d.Host, d.Address, d.Product, strings.Join(d.Aliases, ", "), state,
+			term.Sentence(instance, d.Reason), since, strings.Join(d.Sources, ", ")})
 	}
 	if len(rows) > 0 {
 		table(u, []string{"HOST", "ADDRESS", "PRODUCT", "ALIAS", "STATE", "SEEN", "SINCE", "SHOWN BY"}, rows)

@@ -65,11 +65,7 @@ func PrintLeft(u *term.UI, name string, left drain.Left) {
 		if s.Running {
 			power = "running"
 		}
-		cells := []string{s.ID, s.Name, strings.TrimSpace(s.Status + " " + s.Task), power, gpus, s.Project, s.User}
-		for i := range cells {
-			cells[i] = term.Printable(cells[i])
-		}
-		rows = append(rows, cells)
+		rows = append(rows, []string{s.ID, s.Name, strings.TrimSpace(s.Status + " " + s.Task), power, gpus, s.Project, s.User})
 	}
 	if len(rows) > 0 {
 		table(u, []string{"SERVER", "NAME", "STATUS", "POWER", "GPUS", "PROJECT", "OWNER"}, rows)
