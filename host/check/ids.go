@@ -189,6 +189,7 @@ func (v view) notTaken(h effective) []host.Finding {
 func (v view) taken(h effective) []host.Finding {
 	var findings []host.Finding
 	for _, id := range h.ids {
+		h := v.source(h, id)
 		selector, err := pci.ParseSelector(id)
 		if err != nil {
 			continue // an id with a subsystem or class matches fewer functions
@@ -211,6 +212,18 @@ func (v view) taken(h effective) []host.Finding {
 		}
 	}
 	return findings
+}
+
+// source returns an effective setting with the line of others from which gpustack's own one has an
+// id, if there is such a line: host prepare would add the id again.
+func (v view) source(h effective, id string) effective {
+	for _, s := range v.StatedByOthers() {
+		ofConf := slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return l.File == s.File })
+		if ofConf && s.Driver == h.driver && len(s.Without([]string{id})) < len(s.IDs) {
+			h.file, h.line = s.File, s.Number
+		}
+	}
+	return h
 }
 
 // without returns the words that others does not contain.

@@ -469,6 +469,7 @@ func TestLeave(t *testing.T) {
 func TestAskers(t *testing.T) {
 	known := map[string]string{
 		"host/prepare.judge":                  "host prepare",
+		"host/prepare.taken":                  "TestForeignIDs of host/prepare",
 		"host/bind.judge":                     "host bind",
 		"host/bind.refuse":                    "undo of host bind",
 		"host/bind.Needed":                    "undo of host bind",

@@ -32,6 +32,7 @@ type node struct {
 	takenOver      []string // products that --take-over removes from the ids of others
 	Warnings       []string
 	adapters       *rdma.Record
+	uses           machine.Uses
 	places         map[pci.Address]machine.Look[string]
 	driverctl      map[pci.Address]string // the drivers of functions that driverctl binds
 	edited         edit.Files
@@ -49,7 +50,7 @@ func newNode(m Machine) (node, error) {
 		Node:      selection.NewNode(m.Machine),
 		CPUVendor: m.CPUVendor, Kernels: m.Kernels.Value, Default: m.Default.Value, Loader: m.Loader.Value,
 		Maker: m.Generator.Value, Images: m.Images.Value, Warnings: slices.Clone(m.Warnings), Stated: m.StatedByOthers(),
-		adapters: m.Adapters.Value, places: m.Places, edited: m.Edited, driverctl: m.Driverctl.Value, unit: m.Unit, journal: m.Journal,
+		adapters: m.Adapters.Value, uses: m.InUse.Value, places: m.Places, edited: m.Edited, driverctl: m.Driverctl.Value, unit: m.Unit, journal: m.Journal,
 	}
 	n.iommu, _ = m.WantIOMMU()
 	if external, ok := n.Loader.(boot.External); ok {

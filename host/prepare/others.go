@@ -53,14 +53,12 @@ func (n node) withOthers(w *Want) (node, error) {
 	}
 	var errs []error
 	for _, s := range n.stated() {
-		// What gpustack's own setting overrides is also named by warnOfForeign.
+		// gpustack's own setting overrides it, and has its ids.
 		overridden := s.Driver == w.contract.Driver && (s.Number == 0 || strings.HasPrefix(s.File, modprobe.Dir+"/"))
 		bound, staying := n.boundBy(s, w.contract)
-		for _, a := range staying {
-			if !overridden {
-				w.warnings = append(w.warnings, fmt.Sprintf("%s remains with the host, but ids=%s of %s, set in %s outside gpustack, matches it",
-					a, strings.Join(s.IDs, ","), s.Driver, s.Place()))
-			}
+		if n.isEffective(s) {
+			warnings, refused := n.taken(s, staying)
+			w.warnings, errs = append(w.warnings, warnings...), append(errs, refused...)
 		}
 		if len(bound) == 0 {
 			continue
@@ -80,6 +78,48 @@ func (n node) withOthers(w *Want) (node, error) {
 		w.warnings = append(w.warnings, n.unsafeByOthers()...)
 	}
 	return n, errors.Join(errs...)
+}
+
+// isEffective reports whether a driver accepts an ids= of others: of modprobe's lines the last one
+// is effective, unless the kernel arguments have ids. A driver that is built into a kernel gets all
+// ids among its arguments.
+func (n node) isEffective(s modprobe.Stated) bool {
+	options := n.Conf.Options(s.Driver, "ids")
+	i := slices.IndexFunc(options, func(o modprobe.Option) bool { return o.File == s.File && o.Number == s.Number })
+	if i < 0 {
+		return true
+	}
+	builtin := n.anyKernel(func(m modprobe.Modules) bool { return m.Builtin(s.Driver) })
+	return len(n.foreignIDs(s.Driver)) == 0 && (builtin || i == len(options)-1)
+}
+
+// taken asks the gate, as if they were selected, for functions that remain with the host although
+// an ids= of others matches them: the driver binds them at the next boot, and the initramfs of
+// gpustack loads it before the drivers of the host. A function that may leave is a warning.
+func (n node) taken(s modprobe.Stated, staying []pci.Address) (warnings []string, errs []error) {
+	asked := slices.DeleteFunc(slices.Clone(staying), func(a pci.Address) bool {
+		d := n.Devices.At(a)
+		return d.IsBridge() || pci.LeavesAlone(d.DriverName())
+	})
+	refused := map[pci.Address]bool{}
+	for _, r := range n.Decide(gate.Selection{Selected: asked, All: asked, Kind: gate.AtBoot}, n.uses, nil).Refused {
+		if refused[r.Address] {
+			continue
+		}
+		refused[r.Address] = true
+		code, _ := r.Refusal()
+		reason := fmt.Sprintf("%s; %s in %s matches it", r.Reason, s, s.Place())
+		err := host.WithHint(errors.New(reason), host.Textf("remove the ids of functions that remain with the host from %s, "+
+			"or let them leave: --device and --allow ADDRESS", s.Place()))
+		errs = append(errs, &gate.Refusal{Address: r.Address, Reason: reason, Absolute: true, Err: err, Code: code, File: s.File})
+	}
+	for _, a := range staying {
+		if !refused[a] {
+			warnings = append(warnings, fmt.Sprintf("%s remains with the host, but ids=%s of %s, set in %s outside gpustack, matches it",
+				a, strings.Join(s.IDs, ","), s.Driver, s.Place()))
+		}
+	}
+	return warnings, errs
 }
 
 // withDriverctl plans the removal of driverctl's files of recorded functions with --take-over, and

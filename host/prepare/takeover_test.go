@@ -2,6 +2,7 @@ package prepare_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -9,9 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
+	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
 
@@ -54,6 +57,51 @@ func TestByOtherMeans(t *testing.T) {
 			}
 			if test.want == nil && slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, "outside gpustack") }) {
 				t.Errorf("%q", p.Warnings)
+			}
+		})
+	}
+}
+
+// TestForeignIDs: a function that remains with the host and that an effective ids= of others
+// matches is bound at the next boot as a selected one is, so the gate decides.
+func TestForeignIDs(t *testing.T) {
+	const refused = "0000:04:00.0: is no GPU: "
+	line := func(text string) string { return "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=" + text + "\n" }
+	for name, test := range map[string]struct {
+		more, args string
+		opts       selection.Options
+		hint       string // "" if it is accepted
+	}{
+		"a NIC":                         {more: line("8086:1533"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"a NIC and selected GPUs":       {more: line("10de:11b4,8086:1533"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"on the kernel command line":    {args: "vfio-pci.ids=8086:1533", hint: "from kernel arguments,"},
+		"in another file of the boot":   {more: "-- etc/modules --\npci_stub ids=8086:1533\n", hint: "from /etc/modules:1,"},
+		"without a GPU by ids":          {more: line("8086:1533"), opts: selection.Options{Only: selectors(t, "0000:01:00.0")}, hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"allowed, but not selected":     {more: line("8086:1533"), opts: selection.Options{Allow: []pci.Address{{Bus: 4}}}, hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"selected with --allow":         {more: line("8086:1533"), opts: selection.Options{Add: selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}}},
+		"only selected functions":       {more: line("10de:11b4,10de:0e0a")},
+		"no function":                   {more: line("1234:5678")},
+		"an identical GPU that idles":   {more: line("10de:11b4"), opts: selection.Options{Only: selectors(t, "0000:01:00.0")}},
+		"a line that another overrides": {more: line("8086:1533") + "-- etc/modprobe.d/w.conf --\noptions vfio-pci ids=1234:5678\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			archive := node{CPU: "GenuineIntel", More: inMemory + withSystemd + test.more}.Archive()
+			archive = strings.Replace(archive, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="`+test.args+`"`, 1)
+			_, err := plan(t, hosttest.Lay(t, archive), test.opts)
+			if test.hint == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var refusal *selection.Refused
+			if !errors.As(err, &refusal) || !strings.Contains(err.Error(), refused) || len(refusal.Ways) > 0 {
+				t.Fatalf("%v, %v", err, refusal)
+			}
+			for _, err := range refusal.Errors {
+				if hint := host.HintOf(err).String(); strings.Contains(err.Error(), refused) && !strings.Contains(hint, test.hint) {
+					t.Errorf("hint %q", hint)
+				}
 			}
 		})
 	}
@@ -106,12 +154,12 @@ func TestBuiltinStubWins(t *testing.T) {
 
 // TestTakeOver: the ids go from every place, a second run plans nothing, and undo restores it all.
 func TestTakeOver(t *testing.T) {
-	root := hosttest.Lay(t, byHand("-- etc/modules --\npci_stub ids=10de:11b4\nloop\n-- etc/modprobe.d/x.conf --\noptions vfio-pci ids=10de:11b4,8086:1533\n",
+	root := hosttest.Lay(t, byHand("-- etc/modules --\npci_stub ids=10de:11b4\nloop\n-- etc/modprobe.d/x.conf --\noptions vfio-pci ids=10de:11b4,1234:5678\n",
 		"pci-stub.ids=10de:0e0a,8086:1 vfio-pci.ids=10de:11b4"))
 	before := tree(t, root)
 	p := apply(t, root, selection.Options{TakeOver: true})
 	for name, want := range map[string]string{
-		"/etc/initramfs-tools/modules": "# List of modules\n", "/etc/modules": "loop\n", "/etc/modprobe.d/x.conf": "options vfio-pci ids=8086:1533\n",
+		"/etc/initramfs-tools/modules": "# List of modules\n", "/etc/modules": "loop\n", "/etc/modprobe.d/x.conf": "options vfio-pci ids=1234:5678\n",
 	} {
 		if got, err := os.ReadFile(root.Path(name)); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", name, got, err)
@@ -127,7 +175,7 @@ func TestTakeOver(t *testing.T) {
 		t.Error("not recorded")
 	}
 	ours, err := os.ReadFile(root.Path("/etc/modprobe.d/zz-gpustack.conf"))
-	if err != nil || !strings.Contains(string(ours), "options vfio-pci ids=8086:1533,10de:11b4,10de:0e0a\n") {
+	if err != nil || !strings.Contains(string(ours), "options vfio-pci ids=1234:5678,10de:11b4,10de:0e0a\n") {
 		t.Errorf("%s %v", ours, err)
 	}
 	if again, err := plan(t, root, selection.Options{}); err != nil || len(again.Files.Pending()) > 0 {

@@ -475,7 +475,6 @@ func (n node) placeIDs(w *Want) {
 	defer n.dropIDs(w)
 	defer n.dropTakenOver(w)
 	options := n.Conf.Options(driver, "ids")
-	n.warnOfForeign(w, append(slices.Clone(onCommandLine), values(options)...))
 	if len(ids) == 0 {
 		return
 	}
@@ -562,26 +561,6 @@ func values(options []modprobe.Option) []string {
 		values = append(values, o.Value)
 	}
 	return values
-}
-
-// warnOfForeign warns of functions that should remain with the host but match ids that others have
-// set.
-func (n node) warnOfForeign(w *Want, lists []string) {
-	for _, list := range lists {
-		for id := range strings.SplitSeq(list, ",") {
-			selector, err := pci.ParseSelector(id)
-			if err != nil {
-				continue // an id with a subsystem or class matches fewer functions
-			}
-			for i := range n.Devices {
-				d := &n.Devices[i]
-				if selector.Matches(d) && w.contract.At(d.Address) == nil {
-					w.warnings = append(w.warnings, fmt.Sprintf("%s remains with the host, but ids=%s, set for %s outside gpustack, matches it",
-						d.Address, list, w.contract.Driver))
-				}
-			}
-		}
-	}
 }
 
 // wasConsole reports whether a function is recorded as the console. Without a record it returns
