@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
+	"gpustack/host/modprobe"
 	"gpustack/host/pci"
 )
 
@@ -43,6 +44,9 @@ func (v view) drivers() []host.Finding {
 			findings = append(findings, drift(f, *d, file))
 		}
 	}
+	if findings != nil || waits > 0 {
+		findings = append(v.prevented(), findings...)
+	}
 	switch {
 	case findings != nil:
 		return findings
@@ -56,6 +60,18 @@ func (v view) drivers() []host.Finding {
 		f[0].Effect = "kernel log: " + strings.Join(slices.Compact(lines), "; ")
 	}
 	return f
+}
+
+// prevented finds settings that keep the recorded drivers from being loaded.
+func (v view) prevented() (findings []host.Finding) {
+	modules := v.Contract.Value.Modules(v.Kernels.Value)
+	for _, line := range modprobe.Preventing(v.Conf.Value, v.Running.Value.String(), modules...) {
+		findings = append(findings, host.Finding{
+			Status: host.Fail, File: line.File, Line: line.Number, Seen: fmt.Sprintf("%s %s keeps the driver for guests from being loaded", line.Command, line.Module),
+			Effect: "neither guests nor the host have these functions", Remedy: host.Plain("remove it and reboot"),
+		})
+	}
+	return findings
 }
 
 func drift(f machine.Function, d pci.Device, file string) host.Finding {

@@ -142,6 +142,17 @@ func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
 	return e
 }
 
+// Modules returns the modules that kernels load to bind the functions of the contract.
+func (c Contract) Modules(kernels []modprobe.Modules) []string {
+	modules := OwnModules(c.Driver)
+	for _, f := range c.Functions {
+		modules = append(modules, f.Driver)
+	}
+	return slices.DeleteFunc(modules, func(name string) bool {
+		return !slices.ContainsFunc(kernels, func(m modprobe.Modules) bool { return m.Loadable(name) })
+	})
+}
+
 // OwnModules returns the modules that bind functions to a driver for passthrough.
 func OwnModules(driver string) []string {
 	if driver == Stub {

@@ -200,6 +200,32 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// TestPrevented: a driver that is not loaded binds nothing, and the host has no driver either.
+func TestPrevented(t *testing.T) {
+	for name, test := range map[string]struct {
+		more, args string
+		builtin    bool
+		want       string // "" if it is accepted
+	}{
+		"install":                  {more: "install vfio-pci /bin/true", want: "/etc/modprobe.d/a.conf:1: install vfio_pci keeps the driver for guests from being loaded at boot"},
+		"install of what it needs": {more: "install vfio_iommu_type1 /bin/false", want: "/etc/modprobe.d/a.conf:1: install vfio_iommu_type1 keeps"},
+		"blacklist":                {more: "blacklist vfio_pci", want: "/etc/modprobe.d/a.conf:1: blacklist vfio_pci keeps"},
+		"a kernel argument":        {args: "module_blacklist=vfio_pci", want: "module_blacklist=vfio_pci keeps"},
+		"built in":                 {more: "install vfio-pci /bin/true", builtin: true},
+		"another driver":           {more: "install pci-stub /bin/true"},
+		"install of a program":     {more: "install vfio-pci /sbin/modprobe --ignore-install vfio-pci"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			archive := node{CPU: "GenuineIntel", Builtin: test.builtin, More: "-- etc/modprobe.d/a.conf --\n" + test.more + "\n"}.Archive()
+			archive = strings.Replace(archive, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="`+test.args+`"`, 1)
+			_, err := plan(t, hosttest.Lay(t, archive), selection.Options{})
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 // TestDriverctl: a file of driverctl is named, and --take-over removes it, as the diff shows.
 func TestDriverctl(t *testing.T) {
 	const file = "/etc/driverctl.d/pci-0000:01:00.0"

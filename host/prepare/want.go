@@ -175,7 +175,7 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 		errs = append(errs, err)
 		w.contract.Functions = append(w.contract.Functions, f)
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, n.prevented(w.contract)...)...); err != nil {
 		return Want{}, err
 	}
 	n, err := n.withOthers(&w)
@@ -216,6 +216,19 @@ func (n node) checkDriver(driver string, w *Want) error {
 		}
 	}
 	return nil
+}
+
+// errPrevented is the error of a line or kernel argument that keeps a driver for passthrough from
+// being loaded: then neither guests nor the host have the functions.
+var errPrevented = host.WithHint(errors.New("keeps the driver for guests from being loaded at boot"),
+	"remove it, from the boot loader's configuration if it is a kernel argument")
+
+// prevented returns an error for each setting that keeps a driver of the contract from being loaded.
+func (n node) prevented(c machine.Contract) (errs []error) {
+	for _, line := range modprobe.Preventing(n.Conf, n.Loader.Args().String(), c.Modules(n.Kernels)...) {
+		errs = append(errs, fmt.Errorf("%s %w", line, errPrevented))
+	}
+	return errs
 }
 
 // function returns the record of one function, including how it is bound. staying has the products
