@@ -316,6 +316,8 @@ func TestCheck(t *testing.T) {
 			replace("etc/modprobe.d/zz-gpustack.conf", "vfio-pci ids=", "vfio-pci ids=8086:8d02,")), checklist.NotReady,
 			[]string{"fail ids " + conf + "vfio.conf:1: ids=8086:8d02 of vfio-pci also matches 0000:00:17.0, which carries /dev/sda1, mounted at /, without which the host does not boot",
 				"warn files " + conf + "zz-gpustack.conf: " + conf + "zz-gpustack.conf was changed by another program"}},
+		{"the record and the journal are lost", isReady, steps(remove("var/lib/gpustack/contract.json"), remove("var/lib/gpustack/journal")), checklist.NotPrepared,
+			[]string{"fail initramfs " + conf + "zz-gpustack.conf: still binds functions for guests"}},
 		{"a line of others that takes it", isReady, steps(onDisk("/"), write("etc/initramfs-tools/modules", "pci_stub ids=8086:8d02\n")), checklist.NotReady,
 			[]string{"fail ids /etc/initramfs-tools/modules:1: pci-stub ids=8086:8d02 matches 0000:00:17.0, which carries /dev/sda1, mounted at /, without which the host does not boot"}},
 		{"a line that takes the host's", isReady, steps(inMemory, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,8086:1533\n")), checklist.Ready,

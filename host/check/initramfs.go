@@ -78,30 +78,33 @@ func (v view) hooks() []host.Finding {
 	return findings
 }
 
-// left finds images that still bind functions although nothing is recorded any more.
+// left finds images that still bind functions although nothing is recorded any more, and files of
+// gpustack's without a record, from which each regenerated image is the same again.
 func (v view) left() (findings []host.Finding) {
+	remedy := host.Plain("run " + v.programs(true, true))
+	own := slices.IndexFunc(v.Conf.Value, func(l modprobe.Line) bool { return slices.Contains(modprobe.OwnFiles(), l.File) })
+	switch {
+	case own >= 0:
+		prepare := host.NewCommand("host prepare")
+		remedy = host.Textf("%s is missing: %s returns them to the host, %s records them again", machine.ContractFile, prepare.Flag("none"), prepare)
+	case v.Elsewhere:
+		remedy = v.rebuilt(true, true)
+	}
+	const effect = "each boot binds them again"
 	for _, i := range v.Initramfs.Value {
-		if !errors.Is(i.Err, machine.ErrLeft) {
-			continue
+		if errors.Is(i.Err, machine.ErrLeft) {
+			findings = append(findings, host.Finding{
+				Status: v.weight(i.Kernel), File: i.File, Seen: "the initramfs of " + i.Kernel + " " + i.Err.Error(), Effect: effect, Remedy: remedy,
+			})
 		}
-		remedy := host.Plain("run " + v.programs(true, true))
-		switch {
-		case slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return slices.Contains(modprobe.OwnFiles(), l.File) }):
-			// Only the record is lost: from these files each regenerated image is the same again.
-			prepare := host.NewCommand("host prepare")
-			remedy = host.Textf("%s is missing: %s returns them to the host, %s records them again", machine.ContractFile, prepare.Flag("none"), prepare)
-		case v.Elsewhere:
-			remedy = v.rebuilt(true, true)
-		}
-		findings = append(findings, host.Finding{
-			Status: v.weight(i.Kernel), File: i.File, Seen: "the initramfs of " + i.Kernel + " " + i.Err.Error(),
-			Effect: "each boot binds them again", Remedy: remedy,
-		})
 	}
-	if findings == nil {
-		return checklist.NA("nothing is recorded for it")
+	switch {
+	case findings != nil:
+		return findings
+	case own >= 0: // without a journal no image is read
+		return []host.Finding{{Status: host.Fail, File: v.Conf.Value[own].File, Seen: machine.ErrLeft.Error(), Effect: effect, Remedy: remedy}}
 	}
-	return findings
+	return checklist.NA("nothing is recorded for it")
 }
 
 // faultsOf returns what is wrong with an initramfs that could be read.
