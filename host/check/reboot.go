@@ -63,8 +63,12 @@ func (v view) reboot() []host.Finding {
 			f.Seen = fmt.Sprintf("what was recorded at %s takes effect at the next boot", v.Prepared.Value.UTC().Format(time.RFC3339))
 		}
 		f.Effect = "until then all GPUs remain with the host"
-		if waiting, all := v.waiting(), len(v.Contract.Value.Functions); len(waiting) < all {
+		all, returning := len(v.Contract.Value.Functions), v.returning()
+		if waiting := v.waiting(); len(waiting) < all || returning != nil {
 			f.Effect = fmt.Sprintf("until then %d of %s for guests remain with the host: %s", len(waiting), host.Numbered(all, "function"), gate.Shortened(waiting))
+		}
+		if returning != nil {
+			f.Effect += "; bound for guests, but not recorded: " + gate.Shortened(returning)
 		}
 		f.Remedy = reboot
 	}
@@ -79,6 +83,18 @@ func (v view) bound() (n int) {
 		}
 	}
 	return n
+}
+
+// returning returns the GPUs, with the functions of their cards, that are bound for guests and that
+// the record leaves out: a guest may still have them.
+func (v view) returning() (addresses []pci.Address) {
+	for i := range v.Devices.Value {
+		d := &v.Devices.Value[i]
+		if pci.LeavesAlone(d.DriverName()) && v.Devices.Value.GPUOf(d) != nil && v.Recorded(d.Address) == nil {
+			addresses = append(addresses, d.Address)
+		}
+	}
+	return addresses
 }
 
 // waiting returns the recorded functions that are not bound for guests yet.
