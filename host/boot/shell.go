@@ -60,6 +60,7 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 		interp.OpenHandler(open),
 		interp.ReadDirHandler2(func(context.Context, string) ([]fs.DirEntry, error) { return nil, nil }),
 		interp.StatHandler(func(_ context.Context, name string, _ bool) (fs.FileInfo, error) {
+			e.outside++
 			return nil, &fs.PathError{Op: "stat", Path: name, Err: fs.ErrNotExist}
 		}),
 	)
@@ -71,7 +72,7 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		e.programs = 0
+		e.outside = 0
 		err = runner.Run(ctx, file)
 		var status interp.ExitStatus
 		switch {
@@ -80,7 +81,7 @@ func evaluate(scripts []script, watched ...string) (map[string]string, error) {
 		case err != nil && !errors.As(err, &status): // a status is only that of the last command
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
-		if e.programs > 0 && e.conditional != nil {
+		if e.outside > 0 && e.conditional != nil {
 			return nil, e.conditional
 		}
 	}
@@ -103,7 +104,7 @@ type evaluation struct {
 	assigned    map[string]*fileError // the last assignment of each watched variable
 	fromShell   map[string]bool       // variables that depend on those in setByShell
 	conditional *fileError            // an assignment that may not be executed
-	programs    int                   // number of programs outside of command substitutions
+	outside     int                   // number of files tested, and of programs outside of $(…)
 }
 
 // parse parses a script, and returns an error for everything whose effect on a watched variable
@@ -129,12 +130,24 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 		}
 	}
 	var problems error
+	output := map[*syntax.CallExpr]bool{} // in command substitutions, whose output is unknown
 	syntax.Walk(file, func(node syntax.Node) bool {
 		switch n := node.(type) {
+		case *syntax.CmdSubst:
+			syntax.Walk(n, func(inner syntax.Node) bool {
+				if call, ok := inner.(*syntax.CallExpr); ok {
+					output[call] = true
+				}
+				return true
+			})
 		case *syntax.WhileClause, *syntax.FuncDecl:
 			at := &fileError{s.name, node.Pos().Line(), "loops and functions are not supported"}
 			problems = errors.Join(problems, at)
 		case *syntax.CallExpr:
+			if len(n.Args) > 0 && (n.Args[0].Lit() == "." || n.Args[0].Lit() == "source") && !output[n] {
+				at := &fileError{s.name, n.Pos().Line(), "reads another file: write its settings here"}
+				problems = errors.Join(problems, at)
+			}
 			for _, a := range n.Assigns {
 				unescape(a.Value)
 				depends := e.dependsOnShell(a.Value)
@@ -156,7 +169,7 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 					problems = errors.Join(problems, at)
 				case !topLevel[n]:
 					at := *at
-					at.Problem = "whether " + a.Name.Value + " is set depends on a program: set it unconditionally"
+					at.Problem = "whether " + a.Name.Value + " is set depends on a program or file: set it unconditionally"
 					e.conditional = &at
 				}
 			}
@@ -230,7 +243,7 @@ func unescape(word *syntax.Word) {
 func (e *evaluation) program(ctx context.Context, _ []string) error {
 	out := interp.HandlerCtx(ctx).Stdout
 	if out == io.Discard {
-		e.programs++
+		e.outside++
 		return nil
 	}
 	_, err := io.WriteString(out, unknown)
