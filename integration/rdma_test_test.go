@@ -244,7 +244,8 @@ func TestRDMATest(t *testing.T) {
 			t.Fatalf("exit status %d, %v: %s%s", status, err, stdout, stderr)
 		}
 		one := report.Tests[0]
-		if b := one.Measurements[0].Report.Bandwidth; one.Iterations != 30000 || b == nil || b.Rate == nil || *b.Rate != 15259 || b.Average < 999e6 || b.Average > 1001e6 || b.Peak != nil {
+		if b := one.Measurements[0].Report.Bandwidth; one.Iterations != 30000 || b == nil || b.Rate == nil || *b.Rate != 15259 || b.Average < 999e6 ||
+			b.Average > 1001e6 || b.Peak != nil {
 			t.Errorf("%s", stdout)
 		}
 		if l := one.Measurements[4]; l.Program != "ib_read_lat" || l.Report.Bytes != 2 || l.Contained || l.Report.Latency == nil || l.Report.Latency.P99 != 1.21 {

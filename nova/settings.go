@@ -145,7 +145,8 @@ func (s Side) Databases() (Databases, error) {
 		d.Down = time.Duration(n) * time.Second
 	}
 	d.Placement = map[string]string{}
-	for _, key := range []string{"auth_url", "auth_type", "username", "password", "project_name", "user_domain_name", "project_domain_name", "region_name", "valid_interfaces", "cafile", "insecure"} {
+	for _, key := range []string{"auth_url", "auth_type", "username", "password", "project_name", "user_domain_name", "project_domain_name",
+		"region_name", "valid_interfaces", "cafile", "insecure"} {
 		if value := single("placement", key); value != "" {
 			d.Placement[key] = value
 		}

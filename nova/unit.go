@@ -60,9 +60,10 @@ func packagedUnits(root host.Root, role Role) (found []string, err error) {
 }
 
 // ErrNamed says that a unit starts a service with configuration files that nothing else names.
-var ErrNamed = host.WithHint(errors.New("names files that are not read"), host.Textf("where the unit names one file, give it with --conf; of several, %s judges all of them, "+
-	"in the order of the unit, and %s prints the lines to write into them",
-	host.NewCommand("nova check").Flag("conf", "ROLE=FILE,FILE"), host.NewCommand("nova configure").Flag("render", "ini")))
+var ErrNamed = host.WithHint(errors.New("names files that are not read"),
+	host.Textf("where the unit names one file, give it with --conf; of several, %s judges all of them, "+
+		"in the order of the unit, and %s prints the lines to write into them",
+		host.NewCommand("nova check").Flag("conf", "ROLE=FILE,FILE"), host.NewCommand("nova configure").Flag("render", "ini")))
 
 // namesConf matches the options of a command line that name configuration (oslo_config/cfg.py).
 var namesConf = host.LazyRegexp(`--config-(file|dir)[= ]\s*(\S+)`)

@@ -51,7 +51,8 @@ func TestNamedFiles(t *testing.T) {
 		}
 		// The operator names one file: it is planned if the unit names no other.
 		_, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: "/etc/nova/nova-cpu.conf", Given: true})
-		if isOnly := test.names == "/etc/nova/nova-cpu.conf" && !strings.Contains(test.tree, "--config-file /etc/nova/nova.conf"); test.names != "" && errors.Is(err, nova.ErrNamed) == isOnly {
+		if isOnly := test.names == "/etc/nova/nova-cpu.conf" && !strings.Contains(test.tree, "--config-file /etc/nova/nova.conf"); test.names != "" &&
+			errors.Is(err, nova.ErrNamed) == isOnly {
 			t.Errorf("%s: the operator names the file: %v", name, err)
 		}
 	}

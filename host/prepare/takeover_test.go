@@ -72,12 +72,14 @@ func TestForeignIDs(t *testing.T) {
 		opts       selection.Options
 		hint       string // "" if it is accepted
 	}{
-		"a NIC":                         {more: line("8086:1533"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
-		"a NIC and selected GPUs":       {more: line("10de:11b4,8086:1533"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
-		"on the kernel command line":    {args: "vfio-pci.ids=8086:1533", hint: "from kernel arguments,"},
-		"in another file of the boot":   {more: "-- etc/modules --\npci_stub ids=8086:1533\n", hint: "from /etc/modules:1,"},
-		"without a GPU by ids":          {more: line("8086:1533"), opts: selection.Options{Only: selectors(t, "0000:01:00.0")}, hint: "from /etc/modprobe.d/vfio.conf:1,"},
-		"allowed, but not selected":     {more: line("8086:1533"), opts: selection.Options{Allow: []pci.Address{{Bus: 4}}}, hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"a NIC":                       {more: line("8086:1533"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"a NIC and selected GPUs":     {more: line("10de:11b4,8086:1533"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"on the kernel command line":  {args: "vfio-pci.ids=8086:1533", hint: "from kernel arguments,"},
+		"in another file of the boot": {more: "-- etc/modules --\npci_stub ids=8086:1533\n", hint: "from /etc/modules:1,"},
+		"without a GPU by ids": {more: line("8086:1533"), opts: selection.Options{Only: selectors(t, "0000:01:00.0")},
+			hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"allowed, but not selected": {more: line("8086:1533"), opts: selection.Options{Allow: []pci.Address{{Bus: 4}}},
+			hint: "from /etc/modprobe.d/vfio.conf:1,"},
 		"selected with --allow":         {more: line("8086:1533"), opts: selection.Options{Add: selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}}},
 		"only selected functions":       {more: line("10de:11b4,10de:0e0a")},
 		"no function":                   {more: line("1234:5678")},
@@ -207,7 +209,8 @@ func TestPrevented(t *testing.T) {
 		builtin    bool
 		want       string // "" if it is accepted
 	}{
-		"install":                  {more: "install vfio-pci /bin/true", want: "/etc/modprobe.d/a.conf:1: install vfio_pci keeps the driver for guests from being loaded at boot"},
+		"install": {more: "install vfio-pci /bin/true",
+			want: "/etc/modprobe.d/a.conf:1: install vfio_pci keeps the driver for guests from being loaded at boot"},
 		"install of what it needs": {more: "install vfio_iommu_type1 /bin/false", want: "/etc/modprobe.d/a.conf:1: install vfio_iommu_type1 keeps"},
 		"blacklist":                {more: "blacklist vfio_pci", want: "/etc/modprobe.d/a.conf:1: blacklist vfio_pci keeps"},
 		"a kernel argument":        {args: "module_blacklist=vfio_pci", want: "module_blacklist=vfio_pci keeps"},

@@ -50,8 +50,9 @@ func TestGets(t *testing.T) {
 		"a mistyped address": {alias, `device_spec = {"vendor_id": "10de", "product_id": "20b5", "address": "0000:18:00.0"}` + "\n", bound, false, "no device_spec offers a device of alias A100, and host gpu1 has such a device"},
 		"none is offered":    {alias, "", bound, false, "no device_spec offers a device of alias A100, and host gpu1 has such a device"},
 		// Every compute node has the aliases of the cloud, also one whose GPUs remain with it.
-		"none is offered, and the host keeps them":       {alias, "", []pci.Device{kept}, false, ""},
-		"a mistyped address of one that is not prepared": {alias, `device_spec = {"address": "0000:18:00.0"}` + "\n", []pci.Device{kept}, false, "no device_spec offers a device of alias A100"},
+		"none is offered, and the host keeps them": {alias, "", []pci.Device{kept}, false, ""},
+		"a mistyped address of one that is not prepared": {alias, `device_spec = {"address": "0000:18:00.0"}` + "\n", []pci.Device{kept}, false,
+			"no device_spec offers a device of alias A100"},
 		"a wildcard of a bus without one": {alias, `device_spec = {"address": "*:02:*.*"}` + "\n", bound, false,
 			"no device_spec offers a device of alias A100"},
 		"capability_type, which no pool has": {strings.Replace(alias, `"name"`, `"capability_type": "pci", "name"`, 1), spec, bound, false,

@@ -29,7 +29,8 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
 			for _, g := range p.GIDs {
-				entries = append(entries, []string{a.Title(), orDash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), orDash(g.Type), orDash(g.Netdev)})
+				entries = append(entries, []string{a.Title(), orDash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), orDash(g.Type),
+					orDash(g.Netdev)})
 			}
 		}
 		for _, v := range a.VFs {
