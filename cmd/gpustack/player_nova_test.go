@@ -56,7 +56,6 @@ func TestPlayedNova(t *testing.T) {
 		"no filter":                   {"zed", alias + spec + "[filter_scheduler]\nenabled_filters = ComputeFilter\n"},
 		"a policy without its filter": {"zed", strings.Replace(alias, `"type-PF"`, `"type-PF", "numa_policy": "required"`, 1) + spec + filters},
 		"an ignored option":           {"zed", alias + spec + filters + "[DEFAULT]\nenabled_filters = ComputeFilter\n"},
-		"reports without a request":   {"2024.1", alias + spec + "report_in_placement = true\n" + filters},
 		"a report without Placement":  {"2024.1", alias + spec + filters + "pci_in_placement = true\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

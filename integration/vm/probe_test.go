@@ -77,7 +77,7 @@ func TestProbe(t *testing.T) {
 			t.Fatalf("without %q: no report in:\n%s", program, end(m.Console()))
 		}
 		ran := probe.ParseRun(m.Console(), nonce)
-		if ran == nil || ran.ExitStatus == nil || *ran.ExitStatus != 143 || strings.Join(ran.Output(), "|") != `the guest's "output"|3` || ran.Took == nil {
+		if ran == nil || ran.ExitStatus == nil || *ran.ExitStatus != 143 || strings.Join(ran.Output, "|") != `the guest's "output"|3` || ran.Seconds == nil {
 			t.Errorf("without %q: the command: %+v", program, ran)
 		}
 		if len(r.Devices) != functions {
