@@ -67,12 +67,15 @@ func ReadOffered(root host.Root, devices []pci.Device, recorded Recorded, planne
 	for i := range sides {
 		sides[i].Interfaces = interfaces
 		for _, c := range planned {
-			k := slices.IndexFunc(sides[i].Files, func(f conf.Source) bool { return f.Name == c.Name && c.After != nil })
-			if k < 0 {
-				continue
-			}
-			if sides[i].Files[k].File, err = parseConf(c.Name, c.After.Content); err != nil {
-				return Offered{}, err
+			k := slices.IndexFunc(sides[i].Files, func(f conf.Source) bool { return f.Name == c.Name })
+			switch {
+			case k < 0:
+			case c.After == nil:
+				sides[i].Files = slices.Delete(slices.Clone(sides[i].Files), k, k+1)
+			default:
+				if sides[i].Files[k].File, err = parseConf(c.Name, c.After.Content); err != nil {
+					return Offered{}, err
+				}
 			}
 		}
 	}

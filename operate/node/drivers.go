@@ -130,7 +130,7 @@ func (d Drivers) returned(plan driver.Plan) (warnings []string) {
 			warnings = append(warnings, returnsDisk(c.Address))
 		}
 	}
-	return append(warnings, offeredReturned(d.Node.Root, d.Machine.Devices, d.Machine.Contract.Value, functions)...)
+	return append(warnings, offeredReturned(d.Node.Root, d.Machine.Devices, d.Machine.Contract.Value, functions, nil)...)
 }
 
 // returnsDisk returns the warning of a storage function that returns to the host.

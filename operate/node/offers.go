@@ -88,7 +88,7 @@ func ofReturned(root host.Root, devices machine.Look[pci.Devices], plan edit.Pla
 			returned = append(returned, f.Address)
 		}
 	}
-	return append(usedReturned(root, returned), offeredReturned(root, devices, after.Guests, returned)...)
+	return append(usedReturned(root, returned), offeredReturned(root, devices, after.Guests, returned, plan)...)
 }
 
 // usedReturned returns a warning for each guest that has functions which return to the host at the
@@ -113,10 +113,11 @@ func usedReturned(root host.Root, returned []pci.Address) (warnings []string) {
 	return warnings
 }
 
-// offeredReturned returns a warning for each line of Nova's configuration that offers functions which
-// return to the host. remains is what is recorded for guests then, nil for nothing: functions that are
+// offeredReturned returns a warning for each line of Nova's configuration, as the plan leaves it, that
+// offers functions which return to the host. remains is what is recorded for guests then, nil for nothing: functions that are
 // among it return until the next boot.
-func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address) []string {
+func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address,
+	plan edit.Plan) []string {
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	var r nova.Recorded
 	if remains != nil {
@@ -130,7 +131,7 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 	case !devices.Seen() && !errors.Is(devices.Err, pci.ErrNoPCI):
 		return []string{unknown + devices.Err.Error()}
 	}
-	offered, err := nova.ReadOffered(root, devices.Value, r, nil)
+	offered, err := nova.ReadOffered(root, devices.Value, r, plan)
 	if err != nil {
 		return []string{unknown + err.Error()}
 	}

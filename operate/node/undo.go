@@ -28,7 +28,7 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 	if err != nil {
 		return FilesBack{}, err
 	}
-	m, reboot := Observe(ctx, n.Root, 0)
+	m, reboot := Observe(ctx, n.Root, machine.Record)
 	warnings := append(ofReturned(n.Root, m.Devices, plan.Files), offeredBack(n.Root, m.Devices.Value, plan.Files)...)
 	return FilesBack{UndoPlan: plan, Warnings: warnings, Reboot: reboot, contract: contract}, nil
 }
