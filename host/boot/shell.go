@@ -107,6 +107,19 @@ type evaluation struct {
 	outside     int                   // number of files tested, and of programs outside of $(…)
 }
 
+// sourced returns an error for each command of a script that reads another file, except in command
+// substitutions: what they set is gone, and their output is unknown.
+func sourced(name string, file *syntax.File) (problems error) {
+	syntax.Walk(file, func(node syntax.Node) bool {
+		if n, ok := node.(*syntax.CallExpr); ok && len(n.Args) > 0 && slices.Contains([]string{".", "source"}, n.Args[0].Lit()) {
+			problems = errors.Join(problems, &fileError{name, n.Pos().Line(), "reads another file: write its settings here"})
+		}
+		_, isOutput := node.(*syntax.CmdSubst)
+		return !isOutput
+	})
+	return problems
+}
+
 // parse parses a script, and returns an error for everything whose effect on a watched variable
 // cannot be determined here.
 func (e *evaluation) parse(s script) (*syntax.File, error) {
@@ -129,25 +142,13 @@ func (e *evaluation) parse(s script) (*syntax.File, error) {
 			topLevel[call] = true
 		}
 	}
-	var problems error
-	output := map[*syntax.CallExpr]bool{} // in command substitutions, whose output is unknown
+	problems := sourced(s.name, file)
 	syntax.Walk(file, func(node syntax.Node) bool {
 		switch n := node.(type) {
-		case *syntax.CmdSubst:
-			syntax.Walk(n, func(inner syntax.Node) bool {
-				if call, ok := inner.(*syntax.CallExpr); ok {
-					output[call] = true
-				}
-				return true
-			})
 		case *syntax.WhileClause, *syntax.FuncDecl:
 			at := &fileError{s.name, node.Pos().Line(), "loops and functions are not supported"}
 			problems = errors.Join(problems, at)
 		case *syntax.CallExpr:
-			if len(n.Args) > 0 && (n.Args[0].Lit() == "." || n.Args[0].Lit() == "source") && !output[n] {
-				at := &fileError{s.name, n.Pos().Line(), "reads another file: write its settings here"}
-				problems = errors.Join(problems, at)
-			}
 			for _, a := range n.Assigns {
 				unescape(a.Value)
 				depends := e.dependsOnShell(a.Value)
