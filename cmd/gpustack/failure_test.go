@@ -294,11 +294,19 @@ func TestInterruptedDocument(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Second)
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			// It can be opened as soon as the run reads it; nothing is written.
+			writer, err := os.OpenFile(inventory, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+			for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				writer, err = os.OpenFile(inventory, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+			}
+			if err == nil {
+				err = cmd.Process.Signal(os.Interrupt)
+			}
+			if err != nil {
 				t.Fatal(err)
 			}
 			cmd.Wait()
+			writer.Close()
 			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || !strings.Contains(talk.String(), "gpustack: error: "+test.want+"\n") {
 				t.Errorf("%s: exit status %d: %s%s", test.args, status, out.String(), talk.String())
 			}
