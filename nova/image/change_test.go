@@ -347,10 +347,10 @@ func TestRecover(t *testing.T) {
 func TestRecord(t *testing.T) {
 	const scope = `"cloud": "", "region": "", "project_id": "", "name": "debian", "owner": ""`
 	for objects, want := range map[string]string{
-		`{"type": "flavor", "id": "9", "values": [], ` + scope + `}`:                                                         `type "flavor" is not supported: it was written by another version of gpustack`,
-		`{"type": "image", "id": "9", "values": [], ` + scope + `}`:                                                          "not a change of an image",
-		`{"type": "image", "id": "9", "values": [{"name": "min_disk", "old_value": null, "new_value": "1"}], ` + scope + `}`: "min_disk: the value is missing",
-		`{"type": "image", "id": "9", "values": [{"name": "min_ram", "old_value": "x", "new_value": "1"}], ` + scope + `}`:   `min_ram: not a number: "x"`,
+		`{"type": "flavor", "id": "9", "values": [], ` + scope + `}`:                                                                       `type "flavor" is not supported: it was written by another version of gpustack`,
+		`{"type": "image", "id": "9", "values": [], ` + scope + `}`:                                                                        "not a change of an image",
+		`{"type": "image", "id": "9", "values": [{"name": "min_disk", "old_value": null, "new_value": "1", "reason": ""}], ` + scope + `}`: "min_disk: the value is missing",
+		`{"type": "image", "id": "9", "values": [{"name": "min_ram", "old_value": "x", "new_value": "1", "reason": ""}], ` + scope + `}`:   `min_ram: not a number: "x"`,
 	} {
 		e := change.Entry{ID: 7, Changes: change.KindObjects, Objects: []byte(objects)}
 		if _, err := image.ParseRecord(e); err == nil || err.Error() != "entry 7: objects: "+want {
