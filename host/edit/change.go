@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	udiff "github.com/aymanbagabas/go-udiff"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
@@ -111,7 +112,13 @@ func (c Change) Inverse() Change {
 
 // Diff returns the change as a unified diff, with a line for a changed mode. It is empty if
 // nothing changes.
-func (c Change) Diff() string {
+func (c Change) Diff() string { return c.diff(udiff.Unified) }
+
+// Brief returns the change as [Change.Diff] does, with one line of context around each difference and
+// the section of an INI file in which that is.
+func (c Change) Brief() string { return c.diff(brief) }
+
+func (c Change) diff(unified func(from, to, before, after string) string) string {
 	if c.Action() == None {
 		return ""
 	}
@@ -137,6 +144,6 @@ func (c Change) Diff() string {
 	if c.Shown != nil {
 		before, after = c.Shown(before), c.Shown(after)
 	}
-	b.WriteString(unified(from, to, before, after))
+	b.WriteString(unified(from, to, string(before), string(after)))
 	return b.String()
 }

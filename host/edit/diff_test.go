@@ -1,70 +1,28 @@
 package edit
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"strings"
 	"testing"
 
-	udiff "github.com/aymanbagabas/go-udiff"
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// compareDiffs compares the diff and the edits of two texts with those of the whole texts.
-func compareDiffs(t *testing.T, before, after string) {
-	t.Helper()
-	if diff := cmp.Diff(udiff.Unified("a", "b", before, after), unified("a", "b", []byte(before), []byte(after))); diff != "" {
-		t.Errorf("(-whole +window):\n%s\nbefore:\n%s\nafter:\n%s", diff, before, after)
-	}
-	if diff := cmp.Diff(udiff.Lines(before, after), Lines([]byte(before), []byte(after)), cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("edits (-whole +window):\n%s", diff)
-	}
-}
-
-// TestWindow: comparing only the lines around changes gives the same diff as comparing everything.
-func TestWindow(t *testing.T) {
-	lines := func(from, to int) string {
-		var b strings.Builder
-		for i := from; i < to; i++ {
-			fmt.Fprintf(&b, "# comment %d\n#option_%d = %d\n\n", i, i, i)
-		}
-		return b.String()
-	}
-	file := "[DEFAULT]\n" + lines(0, 1000) + "[pci]\n" + lines(1000, 1200)
-	for _, c := range []struct{ before, after string }{
-		{"", ""}, {"", "a\n"}, {"a\n", ""}, {"a", "a\n"}, {"a\n", "a"}, {"a\nb", "a\nc"}, {"", file}, {file, ""}, {file, file},
-		{file, file + "end\n"}, {file, "begin\n" + file}, {file, strings.TrimSuffix(file, "\n")}, {file + "x", file}, {file + "x", file + "y"},
-		{file, strings.Replace(file, "[pci]\n", "[pci]\nalias = 1\nalias = 2\n", 1)},
-		{file, strings.Replace(file, "\n\n", "\n", 1)}, {file, strings.Replace(file, "\n\n", "\n\n\n", 1)},
-		{file, strings.Replace(file, "#option_3 =", "option_3 =", 1) + "\n[last]\nx = 1\n"},
-		{file, strings.Replace(file, "#option_33 = 33\n", "", 1)},
-		{file, strings.ReplaceAll(file, "#option_5", "option_5")},
-		{lines(0, 300), lines(0, 21) + lines(0, 300)},
+// TestBrief: a short diff has a line of context, and names the section of each hunk.
+func TestBrief(t *testing.T) {
+	file := "[DEFAULT]\na = 1\nb = 2\n\n[pci]\n# one\n# two\n# three\nalias = x\n# four\n# five\n[end]\nz = 1\n"
+	for _, test := range []struct{ name, before, after, want string }{
+		{"in a section", file, strings.Replace(file, "alias = x", "alias = y", 1),
+			"--- f\n+++ f\n@@ -8,3 +8,3 @@ [pci]\n # three\n-alias = x\n+alias = y\n # four\n"},
+		{"a section that the context shows", file, strings.Replace(file, "a = 1\n", "", 1), "--- f\n+++ f\n@@ -1,3 +1,2 @@\n [DEFAULT]\n-a = 1\n b = 2\n"},
+		{"the first line", "a\nb\nc\n", "x\nb\nc\n", "--- f\n+++ f\n@@ -1,2 +1,2 @@\n-a\n+x\n b\n"},
+		{"a new file", "", "a\n", "--- f\n+++ f\n@@ -0,0 +1 @@\n+a\n"},
+		{"at the end, without a last line feed", file + "y = 1", file + "y = 2", "--- f\n+++ f\n@@ -13,2 +13,2 @@ [end]\n z = 1\n" +
+			"-y = 1\n\\ No newline at end of file\n+y = 2\n\\ No newline at end of file\n"},
+		{"two hunks", file, strings.NewReplacer("b = 2", "b = 3", "z = 1", "z = 2").Replace(file),
+			"--- f\n+++ f\n@@ -2,3 +2,3 @@ [DEFAULT]\n a = 1\n-b = 2\n+b = 3\n \n@@ -12,2 +12,2 @@\n [end]\n-z = 1\n+z = 2\n"},
 	} {
-		compareDiffs(t, c.before, c.after)
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	for range 300 {
-		before := strings.SplitAfter(file[:len(file)/4], "\n")
-		after := slices.Clone(before)
-		for range 1 + random.IntN(5) {
-			at := random.IntN(len(after))
-			switch random.IntN(4) {
-			case 0:
-				after = slices.Delete(after, at, min(at+random.IntN(4), len(after)))
-			case 1:
-				after = slices.Insert(after, at, "\n")
-			case 2:
-				after = slices.Insert(after, at, after[random.IntN(len(after)):][:1]...)
-			default:
-				after[at] = "new = 1\n"
-			}
-		}
-		compareDiffs(t, strings.Join(before, ""), strings.Join(after, ""))
-		if t.Failed() {
-			return
+		if diff := cmp.Diff(test.want, brief("f", "f", test.before, test.after)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	udiff "github.com/aymanbagabas/go-udiff"
+
 	"gpustack/host"
 	"gpustack/host/edit"
 )
@@ -194,7 +196,7 @@ func (f File) Between(after, before *edit.File) File {
 // pieces returns the pieces that turn one content of a file into another.
 func pieces(from, to []byte) []Piece {
 	var all []Piece
-	for _, e := range edit.Lines(from, to) {
+	for _, e := range udiff.Lines(string(from), string(to)) {
 		all = append(all, Piece{e.Start, e.End - e.Start, []byte(e.New)})
 	}
 	return all

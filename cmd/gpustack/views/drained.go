@@ -21,7 +21,7 @@ func (r Drained) Print(u *term.UI) {
 		return []string{d.Host, map[bool]string{true: "up", false: "down"}[d.Up], d.Since.Format(time.RFC3339), d.Text}
 	})
 	if len(rows) > 0 {
-		table(u, []string{"HOST", "STATE", "DISABLED SINCE", "STEP"}, rows)
+		u.Table([]string{"HOST", "STATE", "DISABLED SINCE", "STEP"}, rows)
 	}
 	for _, name := range r.Unknown {
 		u.Printf("unknown: %s: its cell does not answer\n", term.Printable(name))

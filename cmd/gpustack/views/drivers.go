@@ -72,7 +72,7 @@ func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
 
 // PrintDrivers prints a plan for people.
 func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
-	table(u, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rowsOf(r.Functions, func(a pci.Address) []string {
+	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rowsOf(r.Functions, func(a pci.Address) []string {
 		d := devices.At(a)
 		now := orDash(Text(d.Driver))
 		then := now

@@ -17,6 +17,7 @@ type FileChange struct {
 	Action edit.Action `json:"action"` // what happens to the file
 	Diff   string      `json:"diff"`   // a unified diff, secrets in its context masked
 
+	brief   string // the diff of a short plan
 	purpose string // of a file that gpustack generates
 }
 
@@ -24,7 +25,7 @@ type FileChange struct {
 func FileChanges(plan edit.Plan) []FileChange {
 	var changes []FileChange
 	for _, c := range plan.Pending() {
-		changes = append(changes, FileChange{c.Name, c.Action(), c.Diff(), c.Purpose})
+		changes = append(changes, FileChange{c.Name, c.Action(), c.Diff(), c.Brief(), c.Purpose})
 	}
 	return changes
 }
@@ -49,7 +50,7 @@ func printDiffs(u *term.UI, changes []FileChange, full bool) {
 		case c.Action == edit.Create && c.purpose != "":
 			made = append(made, []string{c.File, strconv.Itoa(len(added(c.Diff))), c.purpose})
 		default:
-			u.Diff(trimmed(c.Diff))
+			u.Diff(c.brief)
 		}
 	}
 	if made != nil {
@@ -82,76 +83,6 @@ func added(diff string) (lines []string) {
 	return lines
 }
 
-// hunkHeader matches the line with which a hunk begins (POSIX, diff, "Diff -u Output Format").
-var hunkHeader = host.LazyRegexp(`^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@`)
-
-// trimmed returns a unified diff with one line of context around each hunk. The section of an INI
-// file in which a hunk is stands behind its header, as git has it, where context that is left out
-// names it.
-func trimmed(diff string) string {
-	var b strings.Builder
-	var header []string
-	var hunk []string
-	flush := func() {
-		if header != nil {
-			b.WriteString(trimmedHunk(header, hunk))
-		}
-		hunk = nil
-	}
-	for line := range strings.Lines(diff) {
-		if found := hunkHeader().FindStringSubmatch(line); found != nil {
-			flush()
-			header = found
-			continue
-		}
-		if header == nil {
-			b.WriteString(line)
-			continue
-		}
-		hunk = append(hunk, line)
-	}
-	flush()
-	return b.String()
-}
-
-// section matches the line of context that begins a section of an INI file.
-var section = host.LazyRegexp(`^ (\[[^\]]+\])\s*$`)
-
-// trimmedHunk returns a hunk with one line of context around it. header is the match of hunkHeader.
-func trimmedHunk(header, lines []string) string {
-	const context = 1
-	before, after := 0, 0
-	for before < len(lines) && strings.HasPrefix(lines[before], " ") {
-		before++
-	}
-	for after < len(lines)-before && strings.HasPrefix(lines[len(lines)-1-after], " ") {
-		after++
-	}
-	before, after = max(before-context, 0), max(after-context, 0)
-	name := ""
-	for _, line := range lines[:before] {
-		if found := section().FindStringSubmatch(line); found != nil {
-			name = " " + found[1]
-		}
-	}
-	position := func(start, count string) string {
-		n, err := strconv.Atoi(count)
-		if count == "" {
-			n, err = 1, nil
-		}
-		at, startErr := strconv.Atoi(start)
-		if err != nil || startErr != nil {
-			return start + "," + count // not numbers that fit: they were written from some
-		}
-		if n -= before + after; n != 1 {
-			return fmt.Sprintf("%d,%d", at+before, n)
-		}
-		return strconv.Itoa(at + before)
-	}
-	return fmt.Sprintf("@@ -%s +%s @@%s\n", position(header[1], header[2]), position(header[3], header[4]), name) +
-		strings.Join(lines[before:len(lines)-after], "")
-}
-
 // printSelection prints the table of the functions that a plan records, and what stands below it, or
 // what the plan means without one. It returns whether the plan changes anything.
 func printSelection(u *term.UI, changed bool, header []string, rows [][]string, below, nothing, noLonger string) bool {
@@ -161,7 +92,7 @@ func printSelection(u *term.UI, changed bool, header []string, rows [][]string, 
 	case rows == nil:
 		u.Printf("%s\n", noLonger)
 	default:
-		table(u, header, rows)
+		u.Table(header, rows)
 		u.Printf("%s", below)
 		if !changed {
 			u.Printf("\nnothing to do: the files are as planned\n")

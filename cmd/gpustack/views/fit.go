@@ -19,5 +19,5 @@ func printFit(u *term.UI, f flavor.Fit) {
 		}
 		return []string{h.Host, strconv.Itoa(h.Devices), strconv.Itoa(h.Guests), strconv.Itoa(h.Within), strconv.Itoa(h.VCPUs), ram}
 	})
-	table(u, []string{"HOST", "DEVICES", "GUESTS", "IN ONE NODE", "VCPUS EACH", "RAM EACH"}, rows)
+	u.Table([]string{"HOST", "DEVICES", "GUESTS", "IN ONE NODE", "VCPUS EACH", "RAM EACH"}, rows)
 }

@@ -44,7 +44,7 @@ func PrintFlavors(u *term.UI, r FlavorList, checked bool) {
 		}
 		rows = append(rows, row)
 	}
-	table(u, header, rows)
+	u.Table(header, rows)
 }
 
 func access(f clouds.ListedFlavor) string {

@@ -241,7 +241,7 @@ func printLeftoverTable(u *term.UI, r FlavorTest, of string) {
 		what := cmp.Or(after("leave: ", l.Leave), "delete")
 		rows = append(rows, []string{l.ID, l.Name, l.Project, orDash(l.Host), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
 	}
-	table(u, []string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
+	u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
 	if len(r.Changes) > 0 {
 		printRequests(u, r.Changes)
 	}

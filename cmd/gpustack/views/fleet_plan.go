@@ -52,7 +52,7 @@ func (r FleetPlan) Print(u *term.UI) {
 			orDash(strings.Join(left, "; ")), foldNodes(w.Nodes)})
 	}
 	if rows != nil {
-		table(u, []string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
+		u.Table([]string{"WAVE", "KIND", "COUNT", "GPUS OUT", "GPUS LEFT", "NODES"}, rows)
 		u.Printf("\n")
 	}
 	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done,

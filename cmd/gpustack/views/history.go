@@ -109,7 +109,7 @@ func PrintHistory(u *term.UI, r History, journals bool) {
 		}
 		rows = append(rows, row)
 	}
-	table(u, header, rows)
+	u.Table(header, rows)
 }
 
 // PrintEntry prints an entry with its change, as its plan did, and the services to restart.

@@ -168,7 +168,7 @@ func printRestarts(u *term.UI, services []nova.Service) {
 			rows[i] = slices.Delete(rows[i], 1, 2)
 		}
 	}
-	table(u, titles, rows)
+	u.Table(titles, rows)
 	if len(unknown) > 0 {
 		u.Printf("no unit was found that runs %s\n", host.Listed(unknown, "or"))
 	}

@@ -42,7 +42,7 @@ func (r NovaDevices) Print(u *term.UI) {
 			term.Sentence(instance, d.Reason), since, strings.Join(d.Sources, ", ")})
 	}
 	if len(rows) > 0 {
-		table(u, []string{"HOST", "ADDRESS", "PRODUCT", "ALIAS", "STATE", "SEEN", "SINCE", "SHOWN BY"}, rows)
+		u.Table([]string{"HOST", "ADDRESS", "PRODUCT", "ALIAS", "STATE", "SEEN", "SINCE", "SHOWN BY"}, rows)
 		u.Printf("\n")
 	}
 	for _, c := range r.Contradictions {

@@ -68,7 +68,7 @@ func PrintLeft(u *term.UI, name string, left drain.Left) {
 		rows = append(rows, []string{s.ID, s.Name, strings.TrimSpace(s.Status + " " + s.Task), power, gpus, s.Project, s.User})
 	}
 	if len(rows) > 0 {
-		table(u, []string{"SERVER", "NAME", "STATUS", "POWER", "GPUS", "PROJECT", "OWNER"}, rows)
+		u.Table([]string{"SERVER", "NAME", "STATUS", "POWER", "GPUS", "PROJECT", "OWNER"}, rows)
 	}
 	for _, t := range left.Tasks {
 		u.Printf("in progress: server %s: %s\n", term.Printable(t.Server), term.Printable(t.What))

@@ -38,11 +38,11 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 				orDash(v.Policy), orDash(v.Driver), orDash(v.Holder)})
 		}
 	}
-	table(u, []string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
+	u.Table([]string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
 	tableBelow(u, []string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
 	if gids {
 		u.Printf("\n")
-		table(u, []string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, entries)
+		u.Table([]string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, entries)
 	}
 	u.Printf("\n%s\n", stackLine(r))
 }

@@ -62,7 +62,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		}
 	}
 	u.Printf("\n")
-	table(u, append(titles, "STATE"), rows)
+	u.Table(append(titles, "STATE"), rows)
 	printGPUs(u, r)
 }
 
@@ -202,7 +202,7 @@ func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		rows = append(rows, []string{bus, "", "", "", "", "", ""})
 		grow("", tops[bus])
 	}
-	table(u, []string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
+	u.Table([]string{"FUNCTION", "GROUP", "NUMA", "DRIVER", "ID", "NAME", "STATE"}, rows)
 	printGPUs(u, r)
 }
 

@@ -154,7 +154,7 @@ func inUse(r guest.Report, m machine.Machine) statusLine {
 // PrintStatus prints a line for each subject, and the next step.
 func PrintStatus(u *term.UI, s Status) {
 	u.Printf("%s\n\n", term.Printable(s.machine))
-	table(u, []string{"SUBJECT", "STATUS", "SEEN"}, rowsOf(s.Subjects, func(l statusLine) []string {
+	u.Table([]string{"SUBJECT", "STATUS", "SEEN"}, rowsOf(s.Subjects, func(l statusLine) []string {
 		return []string{l.Subject, string(l.Status), l.Seen}
 	}))
 	next := "nothing is to be done"
