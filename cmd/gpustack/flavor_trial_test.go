@@ -216,7 +216,7 @@ func TestFlavorTest(t *testing.T) {
 		"a member":     {cloud: func(c *cloudtest.Cloud) { c.Member = true }, want: []string{"): pass"}, not: []string{" on gpu1"}, posts: 1},
 		"a network":    {args: trialArgs("--network", "lab"), want: []string{"  network   lab\n"}, posts: 1},
 		"old cloud":    {newest: 36, want: []string{"  network   auto\n", "verdict: pass"}, posts: 1},
-		"several":      {args: trialArgs("--count", "2"), want: []string{"2 servers booted with 2 devices each, then deleted; 4 requests", "verdict: pass"}, posts: 2},
+		"several":      {args: trialArgs("--count", "2"), want: []string{"boot 2 servers with 2 devices each, then delete them; 4 requests", "verdict: pass"}, posts: 2},
 		"not verified": {cloud: func(c *cloudtest.Cloud) { c.PCI = nil }, want: []string{"whether its devices are free again is not verified: Placement does not show PCI devices of the server", "verdict: pass"}, posts: 1},
 		"soft delete":  {cloud: func(c *cloudtest.Cloud) { c.Boot.Soft = true }, want: []string{"verdict: pass"}, posts: 1},
 
@@ -532,7 +532,7 @@ func TestFlavorTestUndo(t *testing.T) {
 	}
 	c.Project = project
 	got := run(2, "undo", "--dry-run")
-	if !strings.Contains(got, "DELETE /servers/"+server.ID) || !strings.Contains(got, "1 test server deleted; 1 request") {
+	if !strings.Contains(got, "DELETE /servers/"+server.ID) || !strings.Contains(got, "delete 1 test server; 1 request") {
 		t.Error(got)
 	}
 	run(0, "undo", "--yes")
@@ -585,7 +585,7 @@ func TestFlavorTestClean(t *testing.T) {
 	runTrial(t, c, unprivilegedEnv(t), trialArgs("--keep-server")...) // by another user
 	stdout, stderr, status := runTrial(t, c, state, "flavor", "test", "--clean", "--dry-run")
 	for _, want := range []string{"servers of tests in all projects", "gpustack-test-0123abcd  id-of-admin", "1h0m0s", "leave: its test may be running on another machine until ",
-		"leave: its metadata is not that of a test", "leave: it is kept (--keep-server) by another machine or user", "\n2 test servers deleted\n"} {
+		"leave: its metadata is not that of a test", "leave: it is kept (--keep-server) by another machine or user", "\ndelete 2 test servers\n"} {
 		if !strings.Contains(stdout, want) || status != 2 {
 			t.Errorf("exit status %d, no %q:\n%s%s", status, want, stdout, stderr)
 		}

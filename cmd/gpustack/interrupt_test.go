@@ -95,9 +95,9 @@ func questions() map[string]func(t *testing.T) question {
 			}
 			return q
 		},
-		"flavor create": onCloud("flavor gpu.k4200.2 created; 2 requests", "make these requests?", "flavor", "create", "K4200:2"),
-		"flavor delete": onCloud("flavor gpu.old deleted; 1 request", "delete it?", "flavor", "delete", "gpu.old"),
-		"image set":     onCloud("image debian changed: 1 value; 1 request", "change the image?", "image", "set", "debian", "--profile", "gpu"),
+		"flavor create": onCloud("create flavor gpu.k4200.2; 2 requests", "make these requests?", "flavor", "create", "K4200:2"),
+		"flavor delete": onCloud("delete flavor gpu.old; 1 request", "delete it?", "flavor", "delete", "gpu.old"),
+		"image set":     onCloud("change image debian: 1 value; 1 request", "change the image?", "image", "set", "debian", "--profile", "gpu"),
 	}
 }
 

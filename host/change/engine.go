@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gpustack/host"
@@ -300,7 +301,12 @@ func (e Engine) PlanUndoAll(ctx context.Context) (all UndoPlan, undone []Entry, 
 		}
 		all.add(u)
 	}
-	if err = errors.Join(errs...); err == nil && undone == nil {
+	switch err = errors.Join(errs...); {
+	case err != nil || undone != nil:
+	case len(all.Remain) > 0: // the newest first
+		err = host.WithHint(fmt.Errorf("no change of files is left: %w", ErrNothing), host.Textf("%s undoes entry %d (%s)",
+			host.NewCommand("undo").Arg(strconv.Itoa(all.Remain[0].ID)), all.Remain[0].ID, all.Remain[0].Command))
+	default:
 		err = ErrNothing
 	}
 	return all, undone, err

@@ -203,7 +203,7 @@ func TestCheck(t *testing.T) {
 		want    []string
 	}{
 		{"nothing is wrong", isReady, steps(), checklist.Ready, nil},
-		{"not prepared", isBare, steps(), checklist.NotPrepared, []string{"fail prepared " + contract + "gpustack host prepare has not been run here"}},
+		{"not prepared", isBare, steps(), checklist.NotPrepared, []string{"fail prepared " + contract + "nothing is recorded by gpustack host prepare"}},
 		{"gpustack=off", isReady, steps(replace("proc/cmdline", "quiet", "quiet gpustack=off"), heldBy("01:00.0", "nouveau")), checklist.PendingReboot,
 			[]string{"fail reboot " + cmdline + "booted with gpustack=off"}},
 
@@ -268,7 +268,7 @@ func TestCheck(t *testing.T) {
 		{"an entry of another system that boots", isReady, replace("boot/grub/grub.cfg", "menuentry 'Debian' {", "set default=Windows\nmenuentry Windows {\n}\nmenuentry 'Debian' {"), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of 'Windows', which GRUB selects by itself, lacks intel_iommu=on iommu=pt"}},
 		{"an entry that boots, of a machine without a record", isBare, steps(otherNotation, replace("boot/grub/grub.cfg", "root=/dev/sda1", "root=/dev/sda1 iommu=pt"), replace("boot/grub/grub.cfg", "set default=0", "set default=mine")), checklist.NotPrepared,
-			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has iommu=pt, the kernel runs with no IOMMU argument", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has iommu=pt, the kernel runs with no IOMMU argument", "fail prepared " + contract + "nothing is recorded by gpustack host prepare"}},
 		{"an environment of GRUB that cannot be read", isReady, write("boot/grub/grubenv", "x"), checklist.Ready, nil},
 		{"an entry with a conflicting argument", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro gpustack=off"), checklist.NotReady,
 			[]string{"fail next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has gpustack=off"}},
@@ -279,7 +279,7 @@ func TestCheck(t *testing.T) {
 		{"an entry with more than the kernel runs with", isReady, replace("boot/grub/grub.cfg", kernel+" root=UUID=a ro quiet", kernel+" root=UUID=a ro pci-stub.ids=10de:1"), checklist.Ready,
 			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz-" + kernel + " has pci-stub.ids=10de:1 intel_iommu=on iommu=pt, the kernel runs with intel_iommu=on iommu=pt"}},
 		{"an argument that was given at the menu's prompt", isBare, steps(replace("proc/cmdline", "quiet", "quiet iommu=pt"), remove("boot/grub/grub.cfg"), write("boot/grub/grub.cfg", "linux /boot/vmlinuz root=UUID=a\n")), checklist.NotPrepared,
-			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has no IOMMU argument, the kernel runs with iommu=pt", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+			[]string{"warn next_boot " + grub + "the entry of /boot/vmlinuz has no IOMMU argument, the kernel runs with iommu=pt", "fail prepared " + contract + "nothing is recorded by gpustack host prepare"}},
 
 		// Modules.
 		{"the kernel that runs lacks the driver", isReady, replace("lib/modules/"+kernel+"/modules.dep", "vfio-pci", "x"), checklist.NotReady,
@@ -295,7 +295,7 @@ func TestCheck(t *testing.T) {
 		{"a line that wins", isReady, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4\n"), checklist.NotReady,
 			[]string{"fail ids " + conf + "zzz.conf:1: vfio-pci lacks ids=10de:0e0a; " + conf + "zzz.conf:1 overrides it"}},
 		{"prepared by other means, nothing recorded", isBare, write("etc/initramfs-tools/modules", "loop\npci_stub ids=10de:11b4\n"), checklist.NotPrepared,
-			[]string{"warn ids /etc/initramfs-tools/modules:2: prepared by other means: pci-stub ids=10de:11b4 matches 0000:01:00.0, 0000:02:00.0", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+			[]string{"warn ids /etc/initramfs-tools/modules:2: prepared by other means: pci-stub ids=10de:11b4 matches 0000:01:00.0, 0000:02:00.0", "fail prepared " + contract + "nothing is recorded by gpustack host prepare"}},
 		{"prepared by other means too", isReady, steps(write("etc/modules", "pci_stub ids=10de:11b4\n"), write("etc/modprobe.d/a.conf", "options pci-stub ids=10de:0e0a\n")), checklist.Ready,
 			[]string{"warn ids /etc/modprobe.d/a.conf:1: prepared by other means: pci-stub ids=10de:0e0a matches 0000:01:00.1, 0000:02:00.1",
 				"warn ids /etc/modules:1: prepared by other means: pci-stub ids=10de:11b4 matches 0000:01:00.0, 0000:02:00.0"}},

@@ -19,7 +19,7 @@ func (v view) functions() []host.Finding {
 	}
 	var findings []host.Finding
 	for _, f := range v.Contract.Value.Functions {
-		if !v.isLost(f.Address) {
+		if !v.isLost(f.Address) && !v.goesWith(f) {
 			findings = append(findings, v.identity(f)...)
 		}
 	}
@@ -27,6 +27,15 @@ func (v view) functions() []host.Finding {
 		return checklist.Pass("%s unchanged, at the recorded addresses", host.Numbered(len(v.Contract.Value.Functions), "function"))
 	}
 	return findings
+}
+
+// goesWith reports whether a function, as an audio function does, has changed together with the
+// selected one of its card: the remedy of that one is for both.
+func (v view) goesWith(f machine.Function) bool {
+	selected := v.Contract.Value.Selected
+	return !slices.Contains(selected, f.Address) && slices.ContainsFunc(selected, func(a pci.Address) bool {
+		return a.Card() == f.Address.Card() && v.unsettled[a] && !v.isLost(a)
+	})
 }
 
 // identity returns a finding for each property in which a function differs from its record.

@@ -23,7 +23,7 @@ func (v view) prepared() []host.Finding {
 	case !v.mended:
 		f.Seen = "skipped until the failures above are fixed"
 	default:
-		f.Status, f.Seen = host.Fail, fmt.Sprintf("%s has not been run here", host.NewCommand("host prepare"))
+		f.Status, f.Seen = host.Fail, fmt.Sprintf("nothing is recorded by %s", host.NewCommand("host prepare"))
 		f.Effect = "all GPUs remain with the host"
 		if v.byOtherMeans() != nil {
 			f.Effect = "what other means prepared is neither verified nor undone by gpustack"

@@ -107,7 +107,7 @@ requests:
   POST /flavors
   POST /flavors/ID/os-extra_specs
 
-flavor gpu.k4200.2 created; 2 requests
+create flavor gpu.k4200.2; 2 requests
 gpustack: warning: with --disk 0 the disk of a guest is as large as its image: cloud images are too small for CUDA, which needs 20 GiB or a volume
 gpustack: done, recorded as entry 1: 'gpustack undo 1' undoes it
 gpustack: created flavor gpu.k4200.2, id ID

@@ -99,7 +99,7 @@ func TestFlavorTest(t *testing.T) {
 		t.Errorf("exit status %d, %d requests:\n%s", status, n, stderr)
 	}
 	stranger := start(t, nova, newFlavor(t, nova, "of-another", 1))
-	if got := succeed(t, "flavor", "test", "--clean", "--yes"); !strings.Contains(got, "1 test server deleted; 1 record closed") {
+	if got := succeed(t, "flavor", "test", "--clean", "--yes"); !strings.Contains(got, "delete 1 test server; close 1 record") {
 		t.Error(got)
 	}
 	if left := rows(t, alive); len(left) != 0 {

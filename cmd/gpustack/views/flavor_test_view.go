@@ -92,11 +92,11 @@ func FlavorTestSummary(p servertest.Plan) string {
 		devices += n
 	}
 	n := len(p.Servers)
-	end, requests := "then deleted", 2*n
+	end, requests := map[bool]string{true: "delete it", false: "delete them"}[n == 1], 2*n
 	if p.Keep {
-		end, requests = "and kept", n
+		end, requests = strings.Replace(end, "delete", "keep", 1), n
 	}
-	return term.Sentence(host.Numbered(n, "server")+" booted with "+host.Numbered(devices, "device")+each(n)+", "+end, host.Numbered(requests, "request"))
+	return term.Sentence("boot "+host.Numbered(n, "server")+" with "+host.Numbered(devices, "device")+each(n)+", then "+end, host.Numbered(requests, "request"))
 }
 
 // PrintOutcomes prints the results of a test as text. console says that the last lines of consoles
@@ -215,7 +215,7 @@ func times(o servertest.Outcome) string {
 
 // CleaningSummary returns the summary of flavor test --clean.
 func CleaningSummary(c servertest.Cleaning) string {
-	return term.Sentence(term.Some(len(c.Remove()), "test server", " deleted"), term.Some(len(c.Closed), "record", " closed"))
+	return term.Sentence(after("delete ", term.Some(len(c.Remove()), "test server", "")), after("close ", term.Some(len(c.Closed), "record", "")))
 }
 
 // PrintLeftovers prints the servers that tests have left.

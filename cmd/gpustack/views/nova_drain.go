@@ -91,16 +91,16 @@ func NoteLeft(u *term.UI, name string, left drain.Left) {
 
 // ServiceSummary returns the summary of a change of a service, and of its undo.
 func ServiceSummary(m drain.Move) string {
-	what := "disabled"
+	verb := "disable"
 	switch {
 	case !m.Changed():
 		return "the compute service of " + m.Host + " is as planned"
 	case m.Renames():
-		return term.Sentence("reason of the compute service of "+m.Host+" changed", host.Numbered(1, "request"))
+		return term.Sentence("change the reason of the compute service of "+m.Host, host.Numbered(1, "request"))
 	case !m.Before.Enabled && !m.After.Enabled: // one operator's by another's
-		return term.Sentence("drain of the compute service of "+m.Host+" replaced", host.Numbered(1, "request"))
+		return term.Sentence("replace the drain of the compute service of "+m.Host, host.Numbered(1, "request"))
 	case m.After.Enabled:
-		what = "enabled"
+		verb = "enable"
 	}
-	return term.Sentence("compute service of "+m.Host+" "+what, host.Numbered(1, "request"))
+	return term.Sentence(verb+" the compute service of "+m.Host, host.Numbered(1, "request"))
 }

@@ -20,7 +20,7 @@ import (
 
 // ImageSummary returns the summary of image set and its undo.
 func ImageSummary(m image.Move) string {
-	return term.Sentence("image "+m.Name+" changed: "+host.Numbered(len(m.Values), "value"), host.Numbered(len(m.Requests()), "request"))
+	return term.Sentence("change image "+m.Name+": "+host.Numbered(len(m.Values), "value"), host.Numbered(len(m.Requests()), "request"))
 }
 
 // readTest returns what an entry of a test records.
@@ -61,7 +61,7 @@ func undoneTest(c *servertest.Change) Object {
 	for _, s := range there {
 		o.Requests = append(o.Requests, cloud.Request{Method: "DELETE", Path: "/servers/" + s.ID})
 	}
-	o.Summary = term.Sentence(host.Numbered(len(there), "test server")+" deleted", host.Numbered(len(o.Requests), "request"))
+	o.Summary = term.Sentence("delete "+host.Numbered(len(there), "test server"), host.Numbered(len(o.Requests), "request"))
 	if len(there) == 0 {
 		o.Diff, o.Summary = "", "the servers of the test no longer exist: only the entry changes"
 	}
@@ -170,12 +170,12 @@ func printRequests(u *term.UI, requests []cloud.Request) {
 
 // FlavorSummary returns the summary of flavor create, flavor delete and their undo.
 func FlavorSummary(m flavor.Move) string {
-	done := "changed"
+	verb := "change"
 	switch {
 	case m.After == nil:
-		done = "deleted"
+		verb = "delete"
 	case m.Before == nil:
-		done = "created"
+		verb = "create"
 	}
-	return term.Sentence("flavor "+m.Name()+" "+done, host.Numbered(len(m.Requests()), "request"))
+	return term.Sentence(verb+" flavor "+m.Name(), host.Numbered(len(m.Requests()), "request"))
 }

@@ -63,8 +63,17 @@ func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.W
 	}
 	r.Changed = len(r.Changes)+len(work.Programs) > 0
 	r.atNextBoot(plan.Menu || plan.Initramfs)
-	r.then(host.NewCommand("host check"))
+	r.then(checkOrScan(len(plan.Functions) == 0))
 	return r
+}
+
+// checkOrScan returns the command that shows, after the boot, what a plan has made of the machine. A
+// machine of which nothing is recorded any more has nothing to check.
+func checkOrScan(nothing bool) host.Command {
+	if nothing {
+		return host.NewCommand("host scan")
+	}
+	return host.NewCommand("host check")
 }
 
 // PrintPrepare prints the plan as text.

@@ -3,13 +3,15 @@ package views
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/edit"
+	"gpustack/host/machine"
 	"gpustack/nova/cloud"
 	"gpustack/operate/node"
 	"gpustack/operate/rows"
@@ -46,7 +48,7 @@ func NewUndoFiles(head Report, plan node.FilesBack) Undo {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s remains: '%s' undoes it", EntryName(e.ID, e.Command), UndoCommand(e.ID)))
 	}
 	if r.atNextBoot(plan.Entry.NextBoot()); r.NextBoot {
-		r.then(host.NewCommand("host check"))
+		r.then(checkOrScan(slices.ContainsFunc(r.Changes, func(c FileChange) bool { return c.File == machine.ContractFile && c.Action == edit.Delete })))
 	}
 	return r
 }
