@@ -74,6 +74,18 @@ func (f Function) IsAt(devices pci.Devices) bool {
 	return false
 }
 
+// There returns the record without the functions at whose address another one is now, which nobody has
+// meant for guests. Functions that are gone stay. A nil record stays nil.
+func (c *Contract) There(devices pci.Devices) *Contract {
+	if c == nil {
+		return nil
+	}
+	there := *c
+	there.Functions = slices.DeleteFunc(slices.Clone(c.Functions), func(f Function) bool { return devices.At(f.Address) != nil && !f.IsAt(devices) })
+	there.Selected = slices.DeleteFunc(slices.Clone(c.Selected), func(a pci.Address) bool { return there.At(a) == nil })
+	return &there
+}
+
 // IsHeldBy reports whether a driver is the recorded one.
 func (f Function) IsHeldBy(driver string) bool {
 	return modprobe.Normal(driver) == modprobe.Normal(f.Driver)

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 )
 
 const recorded = `{"schema": 1, "kind": "contract", "driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [], "lifted": [], "allow_unsafe_interrupts": false, "nvswitch": "", "take_over": false,
@@ -30,6 +31,40 @@ func TestReadContract(t *testing.T) {
 		if c.want == "" && (err != nil || contract == nil || contract.Functions[0].Driver != "vfio-pci") ||
 			c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %+v, %v, want %q", c.name, contract, err, c.want)
+		}
+	}
+}
+
+// TestThere: a function that nobody has meant for guests does not get the role of the recorded one
+// because it is at its address.
+func TestThere(t *testing.T) {
+	at := pci.Address{Bus: 0x84}
+	product, other := pci.ID(0x11b4), pci.ID(0x1eb1)
+	device := func(product *pci.ID, parent *pci.Address) pci.Devices {
+		vendor := pci.ID(0x10de)
+		d := pci.Device{Address: at, VendorID: &vendor, ProductID: product, Parent: parent}
+		if parent == nil {
+			return pci.Devices{d}
+		}
+		return pci.Devices{{Address: *parent}, d}
+	}
+	for _, test := range []struct {
+		name    string
+		by      machine.By
+		devices pci.Devices
+		stays   bool
+	}{
+		{"unchanged", machine.ByAddress, device(&product, nil), true},
+		{"gone", machine.ByAddress, nil, true},
+		{"another product", machine.ByIDs, device(&other, nil), false},
+		{"its product is unreadable", machine.ByIDs, device(nil, nil), false},
+		{"the same product in another slot, bound by address", machine.ByAddress, device(&product, &pci.Address{Bus: 0x80, Slot: 1}), false},
+		{"the same product in another slot, bound by ids", machine.ByIDs, device(&product, &pci.Address{Bus: 0x80, Slot: 1}), true},
+	} {
+		c := &machine.Contract{Selected: []pci.Address{at}, Functions: []machine.Function{{Address: at, VendorID: 0x10de, ProductID: product, By: test.by}}}
+		there := c.There(test.devices)
+		if stays := there.At(at) != nil; stays != test.stays || len(there.Selected) != len(there.Functions) || len(c.Functions) != 1 {
+			t.Errorf("%s: stays: %t, selected: %v", test.name, stays, there.Selected)
 		}
 	}
 }

@@ -150,6 +150,8 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	}
 	sides, more, err := nova.ObserveSides(root, role, from, record)
 	for i := range sides {
+		there := recorded(guests.There(sides[i].Devices), nil)
+		sides[i].Given, sides[i].Selected = there.Guests, there.Selected
 		if o.Hypervisor.Libvirt != nil {
 			sides[i].Hypervisor.Libvirt = o.Hypervisor.Libvirt
 		}

@@ -21,7 +21,7 @@ import (
 
 // recorded returns the functions of a machine that have a role, by its record.
 func recorded(m machine.Machine) (r nova.Recorded) {
-	if c := m.Contract.Value; c != nil {
+	if c := m.Contract.Value.There(m.Devices.Value); c != nil {
 		r.Guests, r.Selected = functionsOf(c), c.Selected
 	}
 	r.Returning = r.Guests == nil && m.Unbooted.Value

@@ -284,10 +284,11 @@ func (r *Scan) judge(root host.Root, m machine.Machine) (defaults []pci.Address)
 	if m.Contract.Value == nil && m.Contract.Seen() {
 		defaults = m.Defaults()
 	}
+	guests := m.Contract.Value.There(m.Devices.Value)
 	for i, s := range selection.NewNode(m).States(r.Groups, r.System.IOMMU.Enabled, uses) {
 		r.Devices[i].setState(s)
 		if s != nil && m.Contract.Seen() {
-			role := machine.RoleOf(m.Contract.Value, m.Containers, r.Devices[i].Address)
+			role := machine.RoleOf(guests, m.Containers, r.Devices[i].Address)
 			r.Devices[i].Role = &role
 		}
 	}
