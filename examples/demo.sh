@@ -50,6 +50,6 @@ run host check --root node
 say "The GPUs that are prepared are offered to Nova:"
 run nova configure --root node --role compute --yes
 run nova check --root node
-say "The node is ready. host check --all lists every check:"
+say "The node is ready. host check lists what needs attention, and with --all every check:"
 run host check --root node
 say "docs/tour.md explains each step. On a server with GPUs, begin with: gpustack host scan"

@@ -115,6 +115,18 @@ func TestDist(t *testing.T) {
 			}
 		}
 	})
+	t.Run("install lines", func(t *testing.T) { // of the README: each names one file
+		_, line, _ := strings.Cut(read(t, "../README.md"), "\n- **Install**: ")
+		line, _, _ = strings.Cut(line, "\n")
+		patterns := strings.Split(line, "build/dist/")[1:]
+		if len(patterns) != 3 {
+			t.Errorf("%q", line)
+		}
+		for _, pattern := range patterns {
+			pattern, _, _ = strings.Cut(pattern, "`")
+			first.file(t, pattern)
+		}
+	})
 	t.Run("deb", func(t *testing.T) { testDeb(t, first) })
 	t.Run("rpm", func(t *testing.T) { testRPM(t, first) })
 	t.Run("tarball", func(t *testing.T) {
