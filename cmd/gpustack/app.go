@@ -34,7 +34,7 @@ func newApp(u *term.UI, words []string) app {
 		},
 		Commands: newCommands(u),
 	}
-	a.Action = action(u, parseVersion, func(_ context.Context, u *term.UI, version bool) error {
+	a.Action = action(u, parseVersion, func(_ context.Context, u *term.UI, _ given, version bool) error {
 		if version {
 			u.Printf("gpustack %s\n", programVersion())
 		} else {
@@ -43,6 +43,7 @@ func newApp(u *term.UI, words []string) app {
 		return nil
 	})
 	line := args.Parse(a, words)
+	a.Metadata[keyUI] = u
 	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.WithoutSecrets()
 	below := func(c host.Command) host.Command {
 		c = args.Below(c, line.Root)
@@ -159,34 +160,34 @@ func errSnapshot(file string) error {
 		host.Textf("add --dry-run, or unpack it first: %s", host.NewCommand("host unpack").Arg(file).Arg("DIR").Elsewhere()))
 }
 
-// action combines the two halves of a command. parse reads the options from the command line and
-// collects all its errors; run is called only if there are none.
-func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run func(context.Context, *term.UI, T) error) cli.ActionFunc {
+// action combines the two halves of a command. parse reads its own options from the command line
+// and collects all their errors; run is called only if there are none.
+func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run func(context.Context, *term.UI, given, T) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		f := args.FaultsOf(c)
 		f.Paths(c)
-		opts := parse(c, f)
+		if c.Command.ArgsUsage == "" {
+			f.Arguments(c)
+		}
+		o, opts := parseCommon(c, f), parse(c, f)
 		if err := f.Err(); err != nil {
 			return err
 		}
 		if _, ok := any(opts).(interface{ warnsInterrupted() }); !ok && !c.Command.Hidden {
 			u.Warn(change.AllWarnings(c.Context, c.String("root"))...)
 		}
-		if o, ok := any(opts).(interface{ shown() (quiet, full bool) }); ok {
-			u.Quiet, u.Full = o.shown()
-		}
-		if o, ok := any(opts).(interface{ writes() bool }); ok {
-			if u.Snapshot != "" && o.writes() {
+		u.Quiet, u.Full = o.quiet, o.full
+		if args.FindFlag(c.Command.Flags, "yes") != nil {
+			if u.Snapshot != "" && writes(c) {
 				return errSnapshot(u.Snapshot)
 			}
 			u.Run.MayChange()
 		}
 		u.Waits("%s: %s", c.Command.HelpName, c.Command.Usage)
-		return run(c.Context, u, opts)
+		return run(c.Context, u, o, opts)
 	}
 }
 
 func parseVersion(c *cli.Context, f *args.Faults) (version bool) {
-	f.Arguments(c)
 	return c.Bool("version")
 }

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/pci"
+	"gpustack/nova/cloud"
 	"gpustack/operate/node"
 )
 
@@ -26,9 +27,9 @@ func newNode(u *term.UI, root host.Root, allow ...pci.Address) node.Node {
 }
 
 // originIn returns the origin of changes of this run in a cloud.
-func originIn(u *term.UI, c cloudOptions) change.Origin {
+func originIn(u *term.UI, c cloud.Options) change.Origin {
 	origin := newOrigin(u)
-	origin.Cloud = c.recorded()
+	origin.Cloud = recordedCloud(c)
 	return origin
 }
 
@@ -40,22 +41,22 @@ func newOrigin(u *term.UI) change.Origin {
 // recoverEntries determines whether earlier runs were interrupted, and recovers their changes.
 // Every command that changes something calls it first. except is an entry that is not recovered, or
 // 0.
-func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision, except int) error {
+func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, o given, except int) error {
 	purpose := change.ToRecover
-	if d.dryRun {
+	if o.dryRun {
 		purpose = change.ToLook
 	}
 	plan, err := e.PlanRecovery(ctx, purpose, except)
 	if err != nil || len(plan.Entries) == 0 {
 		return err
 	}
-	if d.dryRun {
+	if o.dryRun {
 		u.Warn(plan.Warnings...)
 		return nil
 	}
-	if !d.yes {
+	if !o.yes {
 		question, summaries := views.RecoveryQuestion(plan.Entries)
-		if err := confirmRecovery(u, d, question, summaries); err != nil {
+		if err := confirmRecovery(u, o, question, summaries); err != nil {
 			return err
 		}
 	}
@@ -73,13 +74,13 @@ func recoverEntries(ctx context.Context, u *term.UI, e change.Engine, d decision
 }
 
 // confirmRecovery asks whether to recover interrupted entries, below the summary of each.
-func confirmRecovery(u *term.UI, d decision, question string, summaries []string) error {
-	if d.format == term.FormatTable {
+func confirmRecovery(u *term.UI, o given, question string, summaries []string) error {
+	if o.format == term.FormatTable {
 		for _, summary := range summaries {
 			u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 		}
 	}
-	return u.Confirm(question, d.format)
+	return u.Confirm(question, o.format)
 }
 
 // applyWork makes a change, records it and completes its report.

@@ -49,14 +49,13 @@ func newCheckCommand(u *term.UI, k checkCommand) *cli.Command {
 		Usage:       k.usage,
 		Description: k.description,
 		Flags:       append(reading(k.flags...), &cli.BoolFlag{Name: "all", Usage: "list every check, in its order; json and yaml always do"}),
-		Action: action(u, parseCheck, func(ctx context.Context, u *term.UI, opts checkOptions) error {
-			return inspect(ctx, u, k, opts)
+		Action: action(u, parseCheck, func(ctx context.Context, u *term.UI, o given, opts checkOptions) error {
+			return inspect(ctx, u, k, o, opts)
 		}),
 	}
 }
 
 type checkOptions struct {
-	target
 	all     bool
 	metrics string // "" for none
 	words   func(flag string) []string
@@ -66,13 +65,12 @@ type checkOptions struct {
 func (checkOptions) warnsInterrupted() {}
 
 func parseCheck(c *cli.Context, f *args.Faults) checkOptions {
-	f.Arguments(c)
-	return checkOptions{parseTarget(c, f), c.Bool("all"), parseMetrics(c, f), c.StringSlice}
+	return checkOptions{c.Bool("all"), parseMetrics(c, f), c.StringSlice}
 }
 
 // inspect checks the machine below the root.
-func inspect(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions) error {
-	root := opts.root
+func inspect(ctx context.Context, u *term.UI, k checkCommand, o given, opts checkOptions) error {
+	root := o.root
 	journal, interrupted := change.Look(ctx, root)
 	u.Warn(interrupted...)
 	if err := node.Settled(ctx, root, journal); err != nil {
@@ -88,7 +86,7 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, opts checkOptions)
 	checked := report.Checked()
 	u.Warn(checked.Warnings...)
 	u.Document.Show(report)
-	if opts.format == term.FormatTable {
+	if o.format == term.FormatTable {
 		views.PrintCheck(u, checked, opts.all)
 	}
 	if err := writeMetrics(u, opts.metrics, k.name, checked.Metrics); err != nil {

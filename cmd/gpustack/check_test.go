@@ -44,7 +44,7 @@ func TestJournalListedOnce(t *testing.T) {
 	}
 	for name, k := range map[string]checkCommand{"host": hostCheck(), "rdma": rdmaCheck(), "container": containerCheck()} {
 		var l lists
-		err := inspect(context.Background(), testUI(t), k, checkOptions{target: target{root: root.Recorded(&l)}, words: func(string) []string { return nil }})
+		err := inspect(context.Background(), testUI(t), k, given{root: root.Recorded(&l)}, checkOptions{words: func(string) []string { return nil }})
 		if !errors.Is(err, errDifferent) && err != nil || l.n != 1 {
 			t.Errorf("%s check lists it %d times: %v", name, l.n, err)
 		}

@@ -10,7 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
-	"gpustack/cmd/gpustack/term"
 	"gpustack/host/change"
 	"gpustack/nova/cloud"
 )
@@ -42,30 +41,21 @@ func answerTimeoutFlag(usage string) cli.Flag {
 const cloudHelp = `The cloud is selected by --os-cloud or OS_CLOUD from clouds.yaml and secure.yaml in the
 usual folders, or by the OS_ variables of an openrc file (OS_AUTH_URL and others).`
 
-type cloudOptions struct {
-	cloud.Options
-	verbose bool
-}
-
-func parseCloud(c *cli.Context, f *args.Faults) cloudOptions {
-	return cloudOptions{cloud.Options{
+// parseCloud reads the flags of a cloud. Its warnings are printed, and with --verbose its requests.
+func parseCloud(c *cli.Context, f *args.Faults) cloud.Options {
+	u := uiOf(c)
+	o := cloud.Options{
 		Cloud: c.String("os-cloud"), Region: c.String("os-region-name"), CACert: c.String("os-cacert"),
-		Insecure: c.Bool("insecure"), Timeout: f.Positive(c, "timeout"),
-	}, c.Bool("verbose")}
-}
-
-// printing returns the options with the warnings, and with --verbose the requests, printed.
-func (c cloudOptions) printing(u *term.UI) cloud.Options {
-	o := c.Options
-	o.Warn = func(warning string) { u.Warn(warning) }
-	if c.verbose {
+		Insecure: c.Bool("insecure"), Timeout: f.Positive(c, "timeout"), Warn: func(warning string) { u.Warn(warning) },
+	}
+	if c.Bool("verbose") {
 		o.Trace = func(line string) { u.Note("%s", line) }
 	}
 	return o
 }
 
-// recorded returns what the journal keeps of the cloud, nil if the undo has to be told.
-func (c cloudOptions) recorded() *change.Cloud {
+// recordedCloud returns what the journal keeps of the cloud, nil if the undo has to be told.
+func recordedCloud(c cloud.Options) *change.Cloud {
 	name := cmp.Or(c.Cloud, os.Getenv("OS_CLOUD"))
 	if name == "" && c.Region == "" && c.CACert == "" && !c.Insecure {
 		return nil
@@ -82,7 +72,7 @@ func (c cloudOptions) recorded() *change.Cloud {
 
 // orRecorded returns the options, and for those that are not given those of the entry that is
 // undone, unless the options choose another cloud.
-func (c cloudOptions) orRecorded(origin change.Origin) cloudOptions {
+func orRecorded(c cloud.Options, origin change.Origin) cloud.Options {
 	if origin.Cloud == nil || c.Cloud != "" {
 		return c
 	}
@@ -92,8 +82,8 @@ func (c cloudOptions) orRecorded(origin change.Origin) cloudOptions {
 }
 
 // connect authenticates and finds Nova.
-func connect(ctx context.Context, u *term.UI, opts cloudOptions) (*cloud.Compute, error) {
-	c, err := cloud.Connect(ctx, opts.printing(u))
+func connect(ctx context.Context, o cloud.Options) (*cloud.Compute, error) {
+	c, err := cloud.Connect(ctx, o)
 	if err != nil {
 		return nil, err
 	}

@@ -33,9 +33,9 @@ func TestCloudOfEntry(t *testing.T) {
 			for i, name := range []string{"OS_CLOUD", "OS_REGION_NAME", "OS_CACERT"} {
 				t.Setenv(name, values[i])
 			}
-			origin := change.Origin{Cloud: cloudOptions{Options: test.recorded}.recorded()}
+			origin := change.Origin{Cloud: recordedCloud(test.recorded)}
 			t.Setenv("OS_CLOUD", "another") // when it is undone
-			got := cloudOptions{Options: test.given}.orRecorded(origin).Options
+			got := orRecorded(test.given, origin)
 			if got.Cloud != test.want.Cloud || got.Region != test.want.Region || got.CACert != test.want.CACert || got.Insecure != test.want.Insecure {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}

@@ -42,11 +42,10 @@ type bootOptions struct {
 }
 
 func parseBoot(c *cli.Context, f *args.Faults) bootOptions {
-	f.Arguments(c)
 	return bootOptions{f.Root(c), c.Bool("revert")}
 }
 
-func runBoot(ctx context.Context, u *term.UI, opts bootOptions) error {
+func runBoot(ctx context.Context, u *term.UI, _ given, opts bootOptions) error {
 	if err := u.Run.Begin(host.Plain("run: systemctl restart " + steps.Unit)); err != nil {
 		return err
 	}

@@ -43,7 +43,7 @@ func parseCompletion(c *cli.Context, f *args.Faults) (shell string) {
 	return shell
 }
 
-func runCompletion(_ context.Context, u *term.UI, shell string) error {
+func runCompletion(_ context.Context, u *term.UI, _ given, shell string) error {
 	u.Raw(map[string]string{
 		"bash": templates.BashCompletion,
 		"zsh":  templates.ZshCompletion,
@@ -80,7 +80,7 @@ func parseComplete(c *cli.Context, _ *args.Faults) completeOptions {
 	return completeOptions{c.App, c.String("root"), c.Args().Slice()}
 }
 
-func runComplete(ctx context.Context, u *term.UI, opts completeOptions) error {
+func runComplete(ctx context.Context, u *term.UI, _ given, opts completeOptions) error {
 	if len(opts.words) == 0 {
 		return nil
 	}

@@ -73,24 +73,10 @@ EXAMPLES
 	}
 }
 
-type containerPrepareOptions struct {
-	decision
-	prepare containerprepare.Options
-}
-
-func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptions {
-	f.Arguments(c)
-	opts := containerPrepareOptions{
-		decision: parseDecision(c, f),
-		prepare: containerprepare.Options{
-			GPUs:   addresses(c, f, "device"),
-			HCAs:   addresses(c, f, "hca"),
-			Remove: addresses(c, f, "remove"),
-			None:   c.Bool("none"),
-		},
-	}
+func parseContainerPrepare(c *cli.Context, f *args.Faults) containerprepare.Options {
+	opts := containerprepare.Options{GPUs: addresses(c, f, "device"), HCAs: addresses(c, f, "hca"), Remove: addresses(c, f, "remove"), None: c.Bool("none")}
 	for flag, option := range map[string]**bool{
-		"umad": &opts.prepare.UMAD, "static": &opts.prepare.Static, "library-path": &opts.prepare.LibraryPath,
+		"umad": &opts.UMAD, "static": &opts.Static, "library-path": &opts.LibraryPath,
 	} {
 		if c.IsSet(flag) {
 			value := c.Bool(flag)
@@ -98,7 +84,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 		}
 	}
 	f.Exclude(c, "none", "device", "hca", "umad", "static", "library-path", "remove")
-	named := slices.Concat(opts.prepare.GPUs, opts.prepare.HCAs, opts.prepare.Remove)
+	named := slices.Concat(opts.GPUs, opts.HCAs, opts.Remove)
 	for i, a := range named {
 		if slices.Contains(named[:i], a) {
 			f.Add(args.UsageError(fmt.Sprintf("%s is named twice", a), f.SeeHelp()))
@@ -107,10 +93,10 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerPrepareOptio
 	return opts
 }
 
-func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareOptions) error {
-	root := opts.root
+func runContainerPrepare(ctx context.Context, u *term.UI, o given, opts containerprepare.Options) error {
+	root := o.root
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
-	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
+	if err := recoverEntries(ctx, u, engine, o, 0); err != nil {
 		return err
 	}
 	seen, reboot := node.Observe(ctx, root, machine.Record)
@@ -118,17 +104,17 @@ func runContainerPrepare(ctx context.Context, u *term.UI, opts containerPrepareO
 	if err != nil {
 		return err
 	}
-	if err := opts.prepare.Unnamed(m); err != nil {
+	if err := opts.Unnamed(m); err != nil {
 		return err
 	}
-	plan, work, err := newNode(u, root).PlanContainers(m, opts.prepare, opts.command)
+	plan, work, err := newNode(u, root).PlanContainers(m, opts, o.command)
 	if err != nil {
 		return err
 	}
 	report := views.NewContainerPrepare(newReport(root, reboot, false, plan.Warnings...), plan)
-	showPlan(u, opts.decision, &report, func() { views.PrintContainerPrepare(u, report) }, plan.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", views.ContainerPrepareSummary(report, m.Recorded), &report, func() error {
-		if err := applyContainers(ctx, u, engine, opts.format, work, plan, &report); err != nil || !root.IsMachine() && !plan.Record.Options.Static {
+	showPlan(u, o, &report, func() { views.PrintContainerPrepare(u, report) }, plan.Warnings...)
+	return decide(u, o, "apply this plan?", views.ContainerPrepareSummary(report, m.Recorded), &report, func() error {
+		if err := applyContainers(ctx, u, engine, o.format, work, plan, &report); err != nil || !root.IsMachine() && !plan.Record.Options.Static {
 			return err
 		}
 		return container.Verify(root, plan.Names)

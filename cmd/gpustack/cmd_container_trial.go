@@ -56,13 +56,12 @@ EXAMPLES
 }
 
 type containerTestOptions struct {
-	target
 	console bool
 	containertest.Request
 }
 
 func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
-	opts := containerTestOptions{target: parseTarget(c, f), console: c.Bool("console"), Request: containertest.Request{
+	opts := containerTestOptions{console: c.Bool("console"), Request: containertest.Request{
 		Image: c.String("image"), Engine: f.Choice(c, "engine"), Command: c.Args().Slice(), Timeout: f.Positive(c, "wait"),
 	}}
 	f.Machine(c, "container test starts a container on the running machine", "container check")
@@ -93,12 +92,12 @@ func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
 const remedyContainers = "a container of the test may be left, and a folder /var/lib/gpustack-test-*: podman ps --all, docker ps --all or nerdctl ps --all " +
 	"lists it, with a name that begins with gpustack-"
 
-func runContainerTest(ctx context.Context, u *term.UI, opts containerTestOptions) error {
+func runContainerTest(ctx context.Context, u *term.UI, o given, opts containerTestOptions) error {
 	program, err := embedded.Program()
 	if err != nil {
 		return err
 	}
-	m, err := containertest.Observe(ctx, opts.root, opts.Request, program)
+	m, err := containertest.Observe(ctx, o.root, opts.Request, program)
 	if err != nil {
 		return err
 	}
@@ -113,5 +112,5 @@ func runContainerTest(ctx context.Context, u *term.UI, opts containerTestOptions
 	}
 	r := views.NewContainerTest(m, result, opts.console)
 	u.Warn(r.Warnings...)
-	return showReport(u, opts.format, r, func() { views.PrintContainerTest(u, *r) }, r.Verdict == containertest.Pass)
+	return showReport(u, o.format, r, func() { views.PrintContainerTest(u, *r) }, r.Verdict == containertest.Pass)
 }

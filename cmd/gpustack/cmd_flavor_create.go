@@ -12,7 +12,6 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/change"
-	"gpustack/host/document"
 	"gpustack/nova"
 	"gpustack/nova/flavor"
 )
@@ -73,14 +72,12 @@ EXAMPLES
 }
 
 type flavorCreateOptions struct {
-	decision
-	cloud  cloudOptions
 	flavor flavor.Options
 	fit    flavor.FitOptions
 }
 
 func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
-	opts := flavorCreateOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f)}
+	var opts flavorCreateOptions
 	o := &opts.flavor
 	if spec := f.Arguments(c, "ALIAS:COUNT")[0]; c.Args().Len() > 0 {
 		var err error
@@ -130,7 +127,7 @@ func parseProperties(c *cli.Context, f *args.Faults, o flavor.Options) map[strin
 }
 
 func parseFit(c *cli.Context, f *args.Faults) flavor.FitOptions {
-	fit := flavor.FitOptions{Inventories: document.Source{Paths: c.StringSlice("fit")}, Reserve: flavor.DefaultReserve()}
+	fit := flavor.FitOptions{Inventories: documentsOf(c, "fit"), Reserve: flavor.DefaultReserve()}
 	for _, flag := range []string{"alias", "reserve-cores", "reserve-memory"} {
 		if c.IsSet(flag) && len(fit.Inventories.Paths) == 0 {
 			f.Add(args.UsageError("--"+flag+" requires --fit", f.SeeHelp()))
@@ -160,14 +157,13 @@ func sizeIn(unit flavor.Unit) func(string) (int, error) {
 	return func(s string) (int, error) { return flavor.ParseSize(s, unit) }
 }
 
-func runFlavorCreate(ctx context.Context, u *term.UI, opts flavorCreateOptions) error {
-	opts.fit.Inventories = documentsAt(u, opts.fit.Inventories.Paths...)
+func runFlavorCreate(ctx context.Context, u *term.UI, g given, opts flavorCreateOptions) error {
 	fit, err := flavor.ReadFit(opts.flavor.Request, opts.fit)
 	if err != nil {
 		return err
 	}
 	opts.flavor.Fit = fit
-	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
+	o, err := openObjects(ctx, u, g)
 	if err != nil {
 		return err
 	}

@@ -31,22 +31,16 @@ EXAMPLES
 	}
 }
 
-type flavorDeleteOptions struct {
-	decision
-	cloud cloudOptions
-	name  string
+func parseFlavorDelete(c *cli.Context, f *args.Faults) (name string) {
+	return f.Arguments(c, "NAME")[0]
 }
 
-func parseFlavorDelete(c *cli.Context, f *args.Faults) flavorDeleteOptions {
-	return flavorDeleteOptions{parseDecision(c, f), parseCloud(c, f), f.Arguments(c, "NAME")[0]}
-}
-
-func runFlavorDelete(ctx context.Context, u *term.UI, opts flavorDeleteOptions) error {
-	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
+func runFlavorDelete(ctx context.Context, u *term.UI, g given, nameOrID string) error {
+	o, err := openObjects(ctx, u, g)
 	if err != nil {
 		return err
 	}
-	move, err := flavor.PlanDeletion(ctx, o.compute, opts.name)
+	move, err := flavor.PlanDeletion(ctx, o.compute, nameOrID)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
-	"gpustack/host/document"
 	clouds "gpustack/operate/cloud"
 )
 
@@ -39,26 +38,16 @@ EXAMPLES
 	}
 }
 
-type flavorListOptions struct {
-	target
-	cloud  cloudOptions
-	offers clouds.OfferOptions
+func parseFlavorList(c *cli.Context, f *args.Faults) clouds.OfferOptions {
+	return clouds.OfferOptions{Confs: parseConfs(c, f, ""), Release: parseRelease(c, f), Inventories: documentsOf(c, "inventory")}
 }
 
-func parseFlavorList(c *cli.Context, f *args.Faults) flavorListOptions {
-	f.Arguments(c)
-	return flavorListOptions{parseTarget(c, f), parseCloud(c, f), clouds.OfferOptions{
-		Confs: parseConfs(c, f, ""), Release: parseRelease(c, f), Inventories: document.Source{Paths: c.StringSlice("inventory")},
-	}}
-}
-
-func runFlavorList(ctx context.Context, u *term.UI, opts flavorListOptions) error {
-	opts.offers.Inventories, opts.offers.Stdin = documentsAt(u, opts.offers.Inventories.Paths...), documentsAt(u)
-	offers, err := clouds.ReadOffers(opts.root, opts.offers)
+func runFlavorList(ctx context.Context, u *term.UI, o given, opts clouds.OfferOptions) error {
+	offers, err := clouds.ReadOffers(o.root, opts)
 	if err != nil {
 		return err
 	}
-	compute, err := connect(ctx, u, opts.cloud)
+	compute, err := connect(ctx, o.cloud)
 	if err != nil {
 		return err
 	}
@@ -67,7 +56,7 @@ func runFlavorList(ctx context.Context, u *term.UI, opts flavorListOptions) erro
 		return err
 	}
 	report := views.FlavorList{Schema: 1, Cloud: compute.URL, Flavors: flavors, Warnings: slices.Concat(offers.Warnings, warnings)}
-	if opts.format != term.FormatTable {
+	if o.format != term.FormatTable {
 		u.Document.Show(report)
 		return nil
 	}

@@ -94,8 +94,6 @@ EXIT STATUS
 }
 
 type flavorTestOptions struct {
-	decision
-	cloud    cloudOptions
 	test     servertest.Options
 	confs    []nova.SideFiles
 	database string
@@ -131,8 +129,7 @@ func (g givenCommand) read(u *term.UI) (probe.Command, error) {
 
 func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 	opts := flavorTestOptions{
-		decision: parseDecision(c, f), cloud: parseCloud(c, f), confs: parseConfs(c, f, ""),
-		database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
+		confs: parseConfs(c, f, ""), database: c.String("database"), console: c.Bool("console"), clean: c.Bool("clean"),
 		run: givenCommand{text: c.String("run"), file: c.String("run-file"), wait: c.Duration("run-wait")},
 		test: servertest.Options{
 			ImageName: c.String("image"), Network: c.String("network"), Host: c.String("host"), Zone: c.String("az"), Count: c.Int("count"),
@@ -167,23 +164,23 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 // remedyTest is the remedy for a test that a second signal has stopped.
 var remedyTest = host.Textf("servers of the test may be left: '%s' finds and deletes them", host.NewCommand("flavor test").Flag("clean"))
 
-func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err error) {
+func runFlavorTest(ctx context.Context, u *term.UI, g given, opts flavorTestOptions) (err error) {
 	var sources []nova.Defined
 	if opts.test.Command, err = opts.run.read(u); err != nil {
 		return err
 	}
 	if !opts.clean {
-		if sources, err = aliasSources(u, opts.root, opts.confs); err != nil {
+		if sources, err = aliasSources(u, g.root, opts.confs); err != nil {
 			return err
 		}
 	}
-	o, err := openTests(ctx, u, opts)
+	o, err := openTests(ctx, u, g)
 	if err != nil {
 		return err
 	}
 	tests, report := clouds.NewTests(o.compute, o.engine), views.NewFlavorTest(o.head(ctx, true), o.compute)
 	if opts.clean {
-		return cleanTests(ctx, u, opts, tests, &report)
+		return cleanTests(ctx, u, g, tests, &report)
 	}
 	unended, err := tests.Unended()
 	if err != nil {
@@ -202,21 +199,21 @@ func runFlavorTest(ctx context.Context, u *term.UI, opts flavorTestOptions) (err
 	if err := report.AddPlan(plan); err != nil {
 		return err
 	}
-	showPlan(u, opts.decision, &report, func() { views.PrintFlavorTest(u, report, plan) }, plan.Warnings...)
-	return decide(u, opts.decision, "test it?", views.FlavorTestSummary(plan), &report, func() error {
-		return runTest(ctx, u, opts, servertest.Test{Kind: tests.Kind, Engine: tests.Engine, Plan: plan, Evidence: evidence}, &report)
+	showPlan(u, g, &report, func() { views.PrintFlavorTest(u, report, plan) }, plan.Warnings...)
+	return decide(u, g, "test it?", views.FlavorTestSummary(plan), &report, func() error {
+		return runTest(ctx, u, g, opts, servertest.Test{Kind: tests.Kind, Engine: tests.Engine, Plan: plan, Evidence: evidence}, &report)
 	})
 }
 
 // openTests is openObjects while other tests may be using the journal.
-func openTests(ctx context.Context, u *term.UI, opts flavorTestOptions) (objects, error) {
-	compute, err := connect(ctx, u, opts.cloud)
+func openTests(ctx context.Context, u *term.UI, g given) (objects, error) {
+	compute, err := connect(ctx, g.cloud)
 	if err != nil {
 		return objects{}, err
 	}
 	var o objects
 	err = servertest.Unlocked(ctx, func() (err error) {
-		o, err = recoverObjects(ctx, u, compute, opts.cloud, opts.decision)
+		o, err = recoverObjects(ctx, u, compute, g)
 		return err
 	})
 	return o, err
@@ -233,7 +230,7 @@ func aliasSources(u *term.UI, root host.Root, confs []nova.SideFiles) ([]nova.De
 }
 
 // runTest creates the servers of a test, watches them and deletes them.
-func runTest(ctx context.Context, u *term.UI, opts flavorTestOptions, test servertest.Test, r *views.FlavorTest) error {
+func runTest(ctx context.Context, u *term.UI, g given, opts flavorTestOptions, test servertest.Test, r *views.FlavorTest) error {
 	if err := u.Run.Begin(remedyTest); err != nil {
 		return err
 	}
@@ -254,7 +251,7 @@ func runTest(ctx context.Context, u *term.UI, opts flavorTestOptions, test serve
 	}
 	err = test.End(ctx, entry, outcomes)
 	r.AddOutcomes(outcomes, opts.console)
-	if opts.format == term.FormatTable {
+	if g.format == term.FormatTable {
 		views.PrintOutcomes(u, *r, outcomes, opts.console)
 	}
 	if err != nil {
@@ -268,15 +265,15 @@ func runTest(ctx context.Context, u *term.UI, opts flavorTestOptions, test serve
 }
 
 // cleanTests shows and deletes servers that tests have left.
-func cleanTests(ctx context.Context, u *term.UI, opts flavorTestOptions, tests clouds.Tests, r *views.FlavorTest) error {
+func cleanTests(ctx context.Context, u *term.UI, g given, tests clouds.Tests, r *views.FlavorTest) error {
 	plan, err := tests.PlanCleaning(ctx)
 	if err != nil {
 		return err
 	}
 	r.AddCleaning(plan)
 	summary := views.CleaningSummary(plan)
-	showPlan(u, opts.decision, r, func() { views.PrintLeftovers(u, *r, plan) })
-	return decide(u, opts.decision, "clean up?", summary, r, func() error {
+	showPlan(u, g, r, func() { views.PrintLeftovers(u, *r, plan) })
+	return decide(u, g, "clean up?", summary, r, func() error {
 		if err := u.Run.Begin(remedyTest); err != nil {
 			return err
 		}
@@ -284,7 +281,7 @@ func cleanTests(ctx context.Context, u *term.UI, opts flavorTestOptions, tests c
 		if err != nil {
 			return err
 		}
-		if r.Applied = true; opts.format == term.FormatTable {
+		if r.Applied = true; g.format == term.FormatTable {
 			u.Note("%s", summary)
 		}
 		return nil

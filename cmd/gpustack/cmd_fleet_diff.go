@@ -38,17 +38,17 @@ EXAMPLES
 	}
 }
 
-type fleetDiffOptions struct{ format, earlier, later string }
+type fleetDiffOptions struct{ earlier, later string }
 
 func parseFleetDiff(c *cli.Context, f *args.Faults) fleetDiffOptions {
 	files := f.Arguments(c, "OLD_DIR", "NEW_DIR")
 	if files[0] == document.Stdin && files[1] == document.Stdin {
 		f.Add(args.UsageError("standard input is given more than once", "give - once"))
 	}
-	return fleetDiffOptions{f.Choice(c, "output"), files[0], files[1]}
+	return fleetDiffOptions{files[0], files[1]}
 }
 
-func runFleetDiff(_ context.Context, u *term.UI, opts fleetDiffOptions) error {
+func runFleetDiff(_ context.Context, u *term.UI, o given, opts fleetDiffOptions) error {
 	earlier, errEarlier := readFleet(u, opts.earlier)
 	if errEarlier == nil && earlier.NeedScan() != nil {
 		errEarlier = fmt.Errorf("OLD_DIR %s: %w", document.Name(opts.earlier), earlier.NeedScan())
@@ -61,5 +61,5 @@ func runFleetDiff(_ context.Context, u *term.UI, opts fleetDiffOptions) error {
 		return err
 	}
 	report := views.NewFleetDiff(earlier, later)
-	return showReport(u, opts.format, report, func() { report.Print(u) }, len(report.Differences) == 0)
+	return showReport(u, o.format, report, func() { report.Print(u) }, len(report.Differences) == 0)
 }

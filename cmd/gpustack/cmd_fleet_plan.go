@@ -78,7 +78,6 @@ EXAMPLES
 }
 
 type fleetPlanOptions struct {
-	format  string
 	files   []string
 	mapFile string
 	plan    fleet.PlanOptions // without zones
@@ -86,7 +85,7 @@ type fleetPlanOptions struct {
 }
 
 func parseFleetPlan(c *cli.Context, f *args.Faults) fleetPlanOptions {
-	opts := fleetPlanOptions{format: f.Choice(c, "output"), files: fleetFiles(c, f, "map"), mapFile: c.String("map"), by: fleet.By(f.Choice(c, "by"))}
+	opts := fleetPlanOptions{files: fleetFiles(c, f, "map"), mapFile: c.String("map"), by: fleet.By(f.Choice(c, "by"))}
 	keep, err := fleet.ParseKeep(c.String("keep"))
 	switch {
 	case !c.IsSet("keep"):
@@ -119,7 +118,7 @@ func ownDrains() ([]string, error) {
 	return drain.Own(entries), err
 }
 
-func runFleetPlan(_ context.Context, u *term.UI, opts fleetPlanOptions) error {
+func runFleetPlan(_ context.Context, u *term.UI, g given, opts fleetPlanOptions) error {
 	o := opts.plan
 	o.Now = reportTime()
 	text, errMap := documentsAt(u).ReadFile(opts.mapFile)
@@ -145,12 +144,12 @@ func runFleetPlan(_ context.Context, u *term.UI, opts fleetPlanOptions) error {
 		return err
 	}
 	report := views.NewFleetPlan(plan, o, programVersion(), found.Warnings)
-	if opts.format == formatAnsible {
+	if g.format == formatAnsible {
 		names, err := plan.AnsibleNames()
 		if err != nil {
 			return err
 		}
 		return report.PrintAnsible(u, names)
 	}
-	return showReport(u, opts.format, report, func() { report.Print(u) }, true)
+	return showReport(u, g.format, report, func() { report.Print(u) }, true)
 }

@@ -44,20 +44,19 @@ EXAMPLES
 }
 
 type fleetShowOptions struct {
-	format string
 	files  []string
 	maxAge time.Duration
 }
 
 func parseFleetShow(c *cli.Context, f *args.Faults) fleetShowOptions {
-	return fleetShowOptions{f.Choice(c, "output"), fleetFiles(c, f), f.Positive(c, "max-age")}
+	return fleetShowOptions{fleetFiles(c, f), f.Positive(c, "max-age")}
 }
 
-func runFleetShow(_ context.Context, u *term.UI, opts fleetShowOptions) error {
+func runFleetShow(_ context.Context, u *term.UI, o given, opts fleetShowOptions) error {
 	found, err := readFleet(u, opts.files...)
 	if err != nil {
 		return err
 	}
 	report := views.NewFleetShow(found, opts.maxAge, reportTime())
-	return showReport(u, opts.format, report, func() { report.Print(u) }, true)
+	return showReport(u, o.format, report, func() { report.Print(u) }, true)
 }

@@ -49,7 +49,7 @@ func newHelperCommand(u *term.UI, name, usage, description string, arguments []s
 	parse := func(c *cli.Context, f *args.Faults) []string { return f.Arguments(c, arguments...)[:len(arguments)] }
 	return &cli.Command{
 		Name: name, Usage: usage, Description: description, ArgsUsage: "-- " + strings.Join(arguments, " "), Hidden: true,
-		Action: action(u, parse, func(_ context.Context, u *term.UI, given []string) error {
+		Action: action(u, parse, func(_ context.Context, u *term.UI, _ given, given []string) error {
 			if err := u.Run.Begin(nil); err != nil {
 				return err
 			}

@@ -34,17 +34,8 @@ EXAMPLES
   gpustack history
   gpustack history 3`,
 		Flags:  reading(),
-		Action: action(u, parseHistory, runHistory),
+		Action: action(u, entryOf, runHistory),
 	}
-}
-
-type historyOptions struct {
-	target
-	id int // 0: all
-}
-
-func parseHistory(c *cli.Context, f *args.Faults) historyOptions {
-	return historyOptions{parseTarget(c, f), entryOf(c, f)}
 }
 
 // entryOf returns the only argument, the number of an entry of the journal, or 0 without one.
@@ -63,21 +54,21 @@ func entryOf(c *cli.Context, f *args.Faults) int {
 	return number
 }
 
-func runHistory(_ context.Context, u *term.UI, opts historyOptions) error {
-	all, err := change.Stores(opts.root.Path("/"))
+func runHistory(_ context.Context, u *term.UI, o given, id int) error {
+	all, err := change.Stores(o.root.Path("/"))
 	if err != nil {
 		return err
 	}
-	entries, err := node.ReadHistory(all, opts.id)
+	entries, err := node.ReadHistory(all, id)
 	if err != nil {
 		return err
 	}
 	report := views.NewHistory(entries)
 	u.Document.Show(report)
 	switch {
-	case opts.format != term.FormatTable:
+	case o.format != term.FormatTable:
 		return nil
-	case opts.id != 0:
+	case id != 0:
 		return views.PrintEntry(u, report.Entries[0], entries[0])
 	}
 	views.PrintHistory(u, report, len(all) > 1)

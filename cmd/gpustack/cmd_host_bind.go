@@ -83,14 +83,14 @@ func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 	return opts
 }
 
-func runHostBind(ctx context.Context, u *term.UI, opts driversOptions) error {
-	d, err := recoverAndObserve(ctx, u, opts.root, opts, false)
+func runHostBind(ctx context.Context, u *term.UI, o given, opts driversOptions) error {
+	d, err := recoverAndObserve(ctx, u, o, opts, false)
 	if err != nil {
 		return err
 	}
 	plan, err := d.PlanBind(ctx, opts.prepare, opts.mode)
 	if err != nil {
-		return views.ExplainBind(err, opts.prepare, opts.mode, opts.repeated()...)
+		return views.ExplainBind(err, opts.prepare, opts.mode, o.repeated()...)
 	}
-	return changeDrivers(ctx, u, d, opts, plan, "bind them now?")
+	return changeDrivers(ctx, u, d, o, opts, plan, "bind them now?")
 }

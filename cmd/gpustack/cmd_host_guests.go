@@ -55,14 +55,12 @@ EXIT STATUS
 }
 
 type hostGuestsOptions struct {
-	target
 	conf  []string
 	token *string
 }
 
 func parseHostGuests(c *cli.Context, f *args.Faults) hostGuestsOptions {
-	f.Arguments(c)
-	opts := hostGuestsOptions{target: parseTarget(c, f), conf: c.StringSlice("conf")}
+	opts := hostGuestsOptions{conf: c.StringSlice("conf")}
 	if c.IsSet("token") {
 		token := c.String("token")
 		if _, err := guest.ParseToken(token); err != nil {
@@ -73,11 +71,11 @@ func parseHostGuests(c *cli.Context, f *args.Faults) hostGuestsOptions {
 	return opts
 }
 
-func runHostGuests(_ context.Context, u *term.UI, opts hostGuestsOptions) error {
-	report := guest.Observe(opts.root, guest.NovaConf(nova.ReadHostOption(opts.root, opts.conf)), time.Now())
+func runHostGuests(_ context.Context, u *term.UI, o given, opts hostGuestsOptions) error {
+	report := guest.Observe(o.root, guest.NovaConf(nova.ReadHostOption(o.root, opts.conf)), time.Now())
 	report.Token = opts.token
-	if opts.root.IsMachine() {
+	if o.root.IsMachine() {
 		report.Clock = guest.ReadClock()
 	}
-	return showReport(u, opts.format, report, func() { views.PrintGuests(u, report) }, report.Complete)
+	return showReport(u, o.format, report, func() { views.PrintGuests(u, report) }, report.Complete)
 }

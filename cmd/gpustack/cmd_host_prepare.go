@@ -89,23 +89,20 @@ EXAMPLES
 }
 
 type hostPrepareOptions struct {
-	decision
 	prepare   selection.Options
 	rebuild   node.Rebuild
 	ifPresent bool
 }
 
 // called returns the command as the user called it, for hints.
-func (o hostPrepareOptions) called() views.Called {
+func (o hostPrepareOptions) called(g given) views.Called {
 	return views.Called{Name: "host prepare", Flags: append(slices.Clone(map[node.Rebuild][]string{
 		node.All: {"rebuild"}, node.Never: {"no-rebuild"},
-	}[o.rebuild]), o.repeated()...)}
+	}[o.rebuild]), g.repeated()...)}
 }
 
 func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
-	f.Arguments(c)
 	opts := hostPrepareOptions{
-		decision: parseDecision(c, f),
 		prepare: selection.Options{
 			Add:      selectors(c, f, "device"),
 			Vendors:  vendors(c, f),
@@ -132,11 +129,11 @@ func parseHostPrepare(c *cli.Context, f *args.Faults) hostPrepareOptions {
 	return opts
 }
 
-func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) error {
-	root := opts.root
+func runHostPrepare(ctx context.Context, u *term.UI, o given, opts hostPrepareOptions) error {
+	root := o.root
 	n := newNode(u, root, opts.prepare.Allow...)
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
-	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
+	if err := recoverEntries(ctx, u, engine, o, 0); err != nil {
 		return err
 	}
 	m := node.ObservePrepare(root, opts.prepare)
@@ -144,20 +141,20 @@ func runHostPrepare(ctx context.Context, u *term.UI, opts hostPrepareOptions) er
 	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {
 		case opts.ifPresent:
-			return nothingPresent(u, opts.decision, absent, func(why string) any {
+			return nothingPresent(u, o, absent, func(why string) any {
 				return views.NewPrepare(newReport(root, check.RebootRequired(m), false, why), m, prepare.Plan{}, change.Work{})
 			})
 		case m.Obstacles() != nil:
-			return opts.called().Explain(absent)
+			return opts.called(o).Explain(absent)
 		}
 	}
-	plan, work, err := n.PlanPrepare(m, opts.prepare, opts.rebuild, opts.command)
+	plan, work, err := n.PlanPrepare(m, opts.prepare, opts.rebuild, o.command)
 	if err != nil {
-		return opts.called().Explain(err)
+		return opts.called(o).Explain(err)
 	}
 	report := views.NewPrepare(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
-	showPlan(u, opts.decision, &report, func() { views.PrintPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild == node.All, m), &report, func() error {
-		return applyWork(ctx, u, engine, opts.format, work, &report)
+	showPlan(u, o, &report, func() { views.PrintPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
+	return decide(u, o, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild == node.All, m), &report, func() error {
+		return applyWork(ctx, u, engine, o.format, work, &report)
 	})
 }

@@ -51,14 +51,7 @@ EXAMPLES
 }
 
 func parseHostRelease(c *cli.Context, f *args.Faults) driversOptions {
-	f.Arguments(c)
-	return driversOptions{
-		decision: parseDecision(c, f),
-		prepare: selection.Options{
-			Add: selectors(c, f, "device"),
-		},
-		timeout: f.Positive(c, "timeout"), service: node.ServiceTimeout,
-	}
+	return driversOptions{prepare: selection.Options{Add: selectors(c, f, "device")}, timeout: f.Positive(c, "timeout"), service: node.ServiceTimeout}
 }
 
 // parseReleaseTo parses the options of host release, which host bind shares but one.
@@ -68,14 +61,14 @@ func parseReleaseTo(c *cli.Context, f *args.Faults) driversOptions {
 	return opts
 }
 
-func runHostRelease(ctx context.Context, u *term.UI, opts driversOptions) error {
-	d, err := recoverAndObserve(ctx, u, opts.root, opts, true)
+func runHostRelease(ctx context.Context, u *term.UI, o given, opts driversOptions) error {
+	d, err := recoverAndObserve(ctx, u, o, opts, true)
 	if err != nil {
 		return err
 	}
 	plan, err := d.PlanRelease(opts.prepare, opts.to)
 	if err != nil {
-		return views.Called{Name: "host release", Flags: opts.repeated()}.Explain(err)
+		return views.Called{Name: "host release", Flags: o.repeated()}.Explain(err)
 	}
-	return changeDrivers(ctx, u, d, opts, plan, "release them now?")
+	return changeDrivers(ctx, u, d, o, opts, plan, "release them now?")
 }

@@ -62,15 +62,9 @@ EXAMPLES
 	}
 }
 
-type hostScanOptions struct {
-	target
-	scan node.ScanOptions
-}
-
-func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
-	f.Arguments(c)
-	opts := hostScanOptions{target: parseTarget(c, f)}
-	opts.scan = node.ScanOptions{
+func parseHostScan(c *cli.Context, f *args.Faults) node.ScanOptions {
+	format := c.String("output")
+	return node.ScanOptions{
 		All: c.Bool("all"),
 		Filter: pci.Filter{
 			Devices: selectors(c, f, "device"),
@@ -79,24 +73,23 @@ func parseHostScan(c *cli.Context, f *args.Faults) hostScanOptions {
 		},
 		PCIIDs:   c.String("pci-ids"),
 		Machine:  c.Bool("machine"),
-		Tree:     opts.format == formatTree || opts.format == formatDot,
-		Document: opts.format == term.FormatJSON || opts.format == term.FormatYAML,
+		Tree:     format == formatTree || format == formatDot,
+		Document: format == term.FormatJSON || format == term.FormatYAML,
 		Version:  programVersion(),
 		Time:     reportTime(),
 	}
-	return opts
 }
 
-func runHostScan(ctx context.Context, u *term.UI, opts hostScanOptions) error {
-	if err := node.Settled(ctx, opts.root, change.Machine(opts.root).Observe()); err != nil {
+func runHostScan(ctx context.Context, u *term.UI, o given, opts node.ScanOptions) error {
+	if err := node.Settled(ctx, o.root, change.Machine(o.root).Observe()); err != nil {
 		return err
 	}
-	shown, all, err := node.ReadScan(opts.root, opts.scan)
+	shown, all, err := node.ReadScan(o.root, opts)
 	if err != nil {
 		return err
 	}
 	u.Warn(shown.AllWarnings()...)
-	switch opts.format {
+	switch o.format {
 	case term.FormatTable:
 		views.PrintScan(u, shown, all)
 	case formatTree:

@@ -68,7 +68,7 @@ func checkFormat(f *args.Faults, file string) {
 	}
 }
 
-func runHostSnapshot(ctx context.Context, u *term.UI, opts hostSnapshotOptions) error {
+func runHostSnapshot(ctx context.Context, u *term.UI, _ given, opts hostSnapshotOptions) error {
 	taken, err := node.TakeSnapshot(ctx, newNode(u, opts.root), opts.identity)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func parseHostUnpack(c *cli.Context, f *args.Faults) hostUnpackOptions {
 	return hostUnpackOptions{arguments[0], arguments[1]}
 }
 
-func runHostUnpack(_ context.Context, u *term.UI, opts hostUnpackOptions) error {
+func runHostUnpack(_ context.Context, u *term.UI, _ given, opts hostUnpackOptions) error {
 	tree, err := snapshot.ReadFile(opts.file, u.In)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/document"
 	"gpustack/nova"
 	"gpustack/nova/image"
 )
@@ -53,33 +54,30 @@ func purposeFlag(usage string) cli.Flag {
 }
 
 type imageCheckOptions struct {
-	format      string
 	image       image.Options
-	inventories []string
-	cloud       cloudOptions
+	inventories document.Source
 }
 
 func parseImageCheck(c *cli.Context, f *args.Faults) imageCheckOptions {
-	opts := imageCheckOptions{format: f.Choice(c, "output")}
+	opts := imageCheckOptions{inventories: documentsOf(c, "inventory")}
 	o := &opts.image
 	o.Image, o.Flavor, o.Purpose = f.Arguments(c, "IMAGE")[0], c.String("flavor"), cmp.Or(image.Purpose(f.Choice(c, "profile")), image.ForGPU)
-	opts.inventories, opts.cloud = c.StringSlice("inventory"), parseCloud(c, f)
 	if o.Flavor == "" {
 		f.Add(args.UsageError("--flavor is missing", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
 	}
-	if c.IsSet("alias") && len(opts.inventories) == 0 {
+	if c.IsSet("alias") && len(opts.inventories.Paths) == 0 {
 		f.Add(args.UsageError("--alias requires --inventory", f.SeeHelp()))
 	}
 	o.Products = parseProducts(c, f)
 	return opts
 }
 
-func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) error {
-	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
+func runImageCheck(ctx context.Context, u *term.UI, o given, opts imageCheckOptions) error {
+	hosts, err := nova.ReadInventories(opts.inventories, nova.ScopeGPUs)
 	if err != nil {
 		return err
 	}
-	compute, err := connect(ctx, u, opts.cloud)
+	compute, err := connect(ctx, o.cloud)
 	if err != nil {
 		return err
 	}
@@ -88,5 +86,5 @@ func runImageCheck(ctx context.Context, u *term.UI, opts imageCheckOptions) erro
 		return err
 	}
 	report := views.NewImageCheck(compute, opts.image.Purpose, seen, image.Check(opts.image.Purpose, seen))
-	return showReport(u, opts.format, report, func() { views.PrintImageCheck(u, report) }, report.Passed)
+	return showReport(u, o.format, report, func() { views.PrintImageCheck(u, report) }, report.Passed)
 }

@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
+	"gpustack/host/document"
 	"gpustack/nova"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
@@ -54,14 +55,12 @@ EXAMPLES
 }
 
 type imageSetOptions struct {
-	decision
-	cloud       cloudOptions
 	image       image.Options
-	inventories []string
+	inventories document.Source
 }
 
 func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
-	opts := imageSetOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), inventories: c.StringSlice("inventory")}
+	opts := imageSetOptions{inventories: documentsOf(c, "inventory")}
 	o := &opts.image
 	o.Image = f.Arguments(c, "IMAGE")[0]
 	if o.Purpose = image.Purpose(f.Choice(c, "profile")); o.Purpose == "" && !c.IsSet("profile") {
@@ -84,12 +83,12 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
 	return opts
 }
 
-func runImageSet(ctx context.Context, u *term.UI, opts imageSetOptions) error {
-	hosts, err := nova.ReadInventories(documentsAt(u, opts.inventories...), nova.ScopeGPUs)
+func runImageSet(ctx context.Context, u *term.UI, g given, opts imageSetOptions) error {
+	hosts, err := nova.ReadInventories(opts.inventories, nova.ScopeGPUs)
 	if err != nil {
 		return err
 	}
-	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
+	o, err := openObjects(ctx, u, g)
 	if err != nil {
 		return err
 	}

@@ -60,24 +60,15 @@ EXAMPLES
 }
 
 type novaCheckOptions struct {
-	target
-	check       cloud.CheckOptions // without documents and the cloud, which need the terminal
-	inventories []string
-	flavors     bool
-	cloud       cloudOptions
+	cloud.CheckOptions // without the cloud
+	flavors            bool
 }
 
 func parseNovaCheck(c *cli.Context, f *args.Faults) novaCheckOptions {
-	f.Arguments(c)
 	role := nova.Role(f.Choice(c, "role"))
-	return novaCheckOptions{
-		target: parseTarget(c, f),
-		check: cloud.CheckOptions{
-			Release: parseRelease(c, f), Role: role, Confs: parseConfs(c, f, role),
-			Hypervisor: parseHypervisor(c, f),
-		},
-		inventories: c.StringSlice("inventory"), flavors: c.Bool("flavors"), cloud: parseCloud(c, f),
-	}
+	return novaCheckOptions{cloud.CheckOptions{
+		Release: parseRelease(c, f), Role: role, Confs: parseConfs(c, f, role), Hypervisor: parseHypervisor(c, f), Inventories: documentsOf(c, "inventory"),
+	}, c.Bool("flavors")}
 }
 
 // parseHypervisor reads --libvirt and --qemu; a version that is not given is nil.
@@ -106,17 +97,14 @@ func parseConfs(c *cli.Context, f *args.Faults, otherwise nova.Role) (confs []no
 	return confs
 }
 
-func runNovaCheck(ctx context.Context, u *term.UI, opts novaCheckOptions) error {
-	o := opts.check
-	o.Documents, o.Inventories = documentsAt(u), documentsAt(u, opts.inventories...)
+func runNovaCheck(ctx context.Context, u *term.UI, o given, opts novaCheckOptions) error {
 	if opts.flavors {
-		of := opts.cloud.printing(u)
-		o.Flavors = &of
+		opts.Flavors = &o.cloud
 	}
-	checked, err := cloud.Check(ctx, opts.root, o)
+	checked, err := cloud.Check(ctx, o.root, opts.CheckOptions)
 	if err != nil {
 		return err
 	}
 	report := views.NewNovaCheck(checked)
-	return showReport(u, opts.format, report, func() { report.Print(u) }, report.Passed)
+	return showReport(u, o.format, report, func() { report.Print(u) }, report.Passed)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -123,25 +122,15 @@ func novaConfigureFlags() []cli.Flag {
 }
 
 type novaConfigureOptions struct {
-	decision
-	inventories []string
-	names       []string               // files
-	configure   cloud.ConfigureOptions // without documents, which need the terminal
-	render      nova.Form              // "" to change the files
-	timeout     time.Duration
-	reported    bool // the operator asserts that all compute nodes report
+	cloud.ConfigureOptions
+	render   nova.Form         // "" to change the files
+	service  novacloud.Options // of Placement, without credentials
+	reported bool              // the operator asserts that all compute nodes report
 }
 
-// writes returns whether the command changes something once it is confirmed.
-func (o novaConfigureOptions) writes() bool { return !o.dryRun && o.render == "" }
-
 func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
-	f.Arguments(c)
 	opts := novaConfigureOptions{
-		decision:    parseDecision(c, f),
-		inventories: c.StringSlice("inventory"),
-		names:       c.StringSlice("names"),
-		configure: cloud.ConfigureOptions{Nova: nova.Options{
+		ConfigureOptions: cloud.ConfigureOptions{Inventories: documentsOf(c, "inventory"), Names: documentsOf(c, "names"), Nova: nova.Options{
 			Release:    parseRelease(c, f),
 			Aliases:    args.Values(f, c, "alias", nova.ParseAlias),
 			HCAs:       args.Values(f, c, "hca", nova.ParseHCA),
@@ -154,17 +143,18 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 			NamesGiven: c.IsSet("names"),
 			Hypervisor: parseHypervisor(c, f),
 		}, Place: nova.Place{File: c.String("conf"), Given: c.IsSet("conf"), DropIn: c.Bool("drop-in")}},
-		render: nova.Form(f.Choice(c, "render")), timeout: f.Positive(c, "timeout"), reported: c.Bool("computes-report"),
+		render: nova.Form(f.Choice(c, "render")), service: parseCloud(c, f), reported: c.Bool("computes-report"),
 	}
-	o := &opts.configure.Nova
+	opts.Rendered = opts.render != ""
+	o := &opts.Nova
 	o.Role = nova.Role(f.Choice(c, "role"))
 	f.Exclude(c, "quiet", "render")
 	f.Exclude(c, "diff", "render")
 	if opts.reported && (!o.Placement || o.Role == nova.Compute) {
 		f.Add(errComputesReport)
 	}
-	opts.configure.Unnamed = len(opts.inventories)+len(o.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
-	if len(opts.names) > 0 && len(opts.inventories) == 0 && !opts.configure.Unnamed {
+	opts.Unnamed = len(opts.Inventories.Paths)+len(o.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
+	if len(opts.Names.Paths) > 0 && len(opts.Inventories.Paths) == 0 && !opts.Unnamed {
 		f.Add(args.UsageError("--names requires --inventory", "--names gives the products of the inventories the names of the cloud"))
 	}
 	if o.IfPresent && len(o.Remove) == 0 {
@@ -191,22 +181,20 @@ func parseRelease(c *cli.Context, f *args.Faults) nova.Release {
 	return release
 }
 
-func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions) error {
-	root := opts.root
+func runNovaConfigure(ctx context.Context, u *term.UI, o given, opts novaConfigureOptions) error {
+	root := o.root
 	engine := newNode(u, root).Engine(driver.DefaultTimeout)
 	var err error
 	if opts.render == "" {
-		err = recoverEntries(ctx, u, engine, opts.decision, 0)
+		err = recoverEntries(ctx, u, engine, o, 0)
 	} else {
 		err = node.Settled(ctx, root, change.Machine(root).Observe())
 	}
 	if err != nil {
 		return err
 	}
-	o := opts.configure
-	o.Inventories, o.Names, o.Rendered = documentsAt(u, opts.inventories...), documentsAt(u, opts.names...), opts.render != ""
-	m, reboot := node.Observe(ctx, root, o.Subjects())
-	c, err := cloud.ObserveConfiguration(root, m, o)
+	m, reboot := node.Observe(ctx, root, opts.Subjects())
+	c, err := cloud.ObserveConfiguration(root, m, opts.ConfigureOptions)
 	if err != nil {
 		return err
 	}
@@ -220,7 +208,7 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	if opts.render != "" {
 		return views.RenderNova(u, newReport(root, reboot, false), opts.render, c, want)
 	}
-	plan, err := c.Plan(root, want, o.Place)
+	plan, err := c.Plan(root, want, opts.Place)
 	if errors.Is(err, nova.ErrOwned) && len(want.Aliases) > 0 {
 		// The deployment tool has to write these options.
 		return errors.Join(views.RenderNova(u, newReport(root, reboot, false), nova.FormFor(err), c, want), err)
@@ -230,15 +218,14 @@ func runNovaConfigure(ctx context.Context, u *term.UI, opts novaConfigureOptions
 	}
 	report := views.NewNovaConfigure(newReport(root, reboot, false), c, want, plan)
 	if plan.AsksPlacement {
-		service := cloudOptions{Options: novacloud.Options{Timeout: opts.timeout}}.printing(u)
-		state, warnings, err := cloud.ComputesReport(ctx, root, plan, cloud.ReportingOptions{Conf: o.Place.File, Cloud: service, Asserted: opts.reported})
+		state, warnings, err := cloud.ComputesReport(ctx, root, plan, cloud.ReportingOptions{Conf: opts.Place.File, Cloud: opts.service, Asserted: opts.reported})
 		if err != nil {
 			return err
 		}
 		report.ComputesReport, report.Warnings = &state, append(report.Warnings, warnings...)
 	}
-	showPlan(u, opts.decision, &report, func() { report.Print(u) }, report.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", report.Summary(), &report, func() error {
-		return applyWork(ctx, u, engine, opts.format, c.Work(root, plan, opts.command), &report)
+	showPlan(u, o, &report, func() { report.Print(u) }, report.Warnings...)
+	return decide(u, o, "apply this plan?", report.Summary(), &report, func() error {
+		return applyWork(ctx, u, engine, o.format, c.Work(root, plan, o.command), &report)
 	})
 }

@@ -65,36 +65,22 @@ EXAMPLES
 	}
 }
 
-type novaDevicesOptions struct {
-	target
-	devices             cloud.DevicesOptions // without documents and the cloud, which need the terminal
-	inventories, guests []string
-	cloud               cloudOptions
-}
-
-func parseNovaDevices(c *cli.Context, f *args.Faults) novaDevicesOptions {
-	f.Arguments(c)
-	return novaDevicesOptions{
-		target: parseTarget(c, f), cloud: parseCloud(c, f),
-		inventories: c.StringSlice("inventory"), guests: c.StringSlice("guests"),
-		devices: cloud.DevicesOptions{
-			Host: c.String("host"), Alias: c.String("alias"), Project: c.String("project"), State: cloud.DeviceState(f.Choice(c, "state")),
-			Sources: cloud.ExplainOptions{Confs: parseConfs(c, f, ""), Database: c.String("database"), API: c.String("api-database")},
-		},
+func parseNovaDevices(c *cli.Context, f *args.Faults) cloud.DevicesOptions {
+	return cloud.DevicesOptions{
+		Host: c.String("host"), Alias: c.String("alias"), Project: c.String("project"), State: cloud.DeviceState(f.Choice(c, "state")),
+		Sources: parseSources(c, f),
 	}
 }
 
-func runNovaDevices(ctx context.Context, u *term.UI, opts novaDevicesOptions) error {
-	o := opts.devices
-	o.Sources.Cloud, o.Sources.Documents = opts.cloud.printing(u), documentsAt(u)
-	o.Sources.Inventories, o.Sources.Reports = documentsAt(u, opts.inventories...), documentsAt(u, opts.guests...)
-	list, err := cloud.ListDevices(ctx, opts.root, o)
+func runNovaDevices(ctx context.Context, u *term.UI, o given, opts cloud.DevicesOptions) error {
+	opts.Sources.Cloud = o.cloud
+	list, err := cloud.ListDevices(ctx, o.root, opts)
 	if list.Devices == nil {
 		return err
 	}
 	report := views.NovaDevices{Schema: 1, DeviceList: list}
 	u.Document.Show(report)
-	if opts.format == term.FormatTable {
+	if o.format == term.FormatTable {
 		report.Print(u)
 	}
 	return err

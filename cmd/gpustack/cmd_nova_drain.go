@@ -75,8 +75,6 @@ EXIT STATUS
 }
 
 type novaDrainOptions struct {
-	decision
-	cloud    cloudOptions
 	novaHost string
 	text     string
 	step     bool
@@ -89,10 +87,10 @@ func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
 	if c.Bool("list") {
 		f.Arguments(c)
 		f.Exclude(c, "list", "step", "reason", "take-over", "wait", "wait-empty")
-		return novaDrainOptions{decision: parseDecision(c, f), cloud: parseCloud(c, f), list: true}
+		return novaDrainOptions{list: true}
 	}
 	opts := novaDrainOptions{
-		decision: parseDecision(c, f), cloud: parseCloud(c, f), novaHost: f.Arguments(c, "HOST")[0], step: c.IsSet("step"), takeOver: c.Bool("take-over"),
+		novaHost: f.Arguments(c, "HOST")[0], step: c.IsSet("step"), takeOver: c.Bool("take-over"),
 		waiting: drain.Waiting{Tasks: c.Duration("wait"), Empty: c.Duration("wait-empty"), Every: drain.Every},
 	}
 	f.Exclude(c, "step", "reason", "take-over", "wait", "wait-empty")
@@ -128,8 +126,8 @@ func (o novaDrainOptions) plan(s cloud.ComputeService, journal change.Store) (dr
 }
 
 // listDrained lists the services that gpustack has disabled.
-func listDrained(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
-	compute, err := connect(ctx, u, opts.cloud)
+func listDrained(ctx context.Context, u *term.UI, o given) error {
+	compute, err := connect(ctx, o.cloud)
 	if err != nil {
 		return err
 	}
@@ -139,14 +137,14 @@ func listDrained(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
 	}
 	u.Document.Kind = "nova drain --list"
 	report := views.Drained{Schema: 1, Cloud: compute.URL, Status: drain.NewStatus(services)}
-	return showReport(u, opts.format, report, func() { report.Print(u) }, true)
+	return showReport(u, o.format, report, func() { report.Print(u) }, true)
 }
 
-func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error {
+func runNovaDrain(ctx context.Context, u *term.UI, g given, opts novaDrainOptions) error {
 	if opts.list {
-		return listDrained(ctx, u, opts)
+		return listDrained(ctx, u, g)
 	}
-	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
+	o, err := openObjects(ctx, u, g)
 	if err != nil {
 		return err
 	}
@@ -167,23 +165,23 @@ func runNovaDrain(ctx context.Context, u *term.UI, opts novaDrainOptions) error 
 	}
 	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Ignored...), o.compute, service, move)
 	report.Left = left
-	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, shown) }, report.Warnings...)
-	if opts.quiet && !move.Changed() && opts.format == term.FormatTable { // showPlan prints nothing then
+	showPlan(u, g, &report, func() { report.PrintPlan(u, shown) }, report.Warnings...)
+	if g.quiet && !move.Changed() && g.format == term.FormatTable { // showPlan prints nothing then
 		u.Warn(report.Warnings...)
 	}
 	question := "disable it?"
 	if !move.Before.Enabled {
 		question = "change the reason?"
 	}
-	err = decide(u, opts.decision, question, views.ServiceSummary(move), &report, func() error {
+	err = decide(u, g, question, views.ServiceSummary(move), &report, func() error {
 		defer u.Run.End()
 		return setService(ctx, u, o, "nova drain "+service.Host, move, &report)
 	})
 	switch {
 	case err != nil || opts.step:
 		return err
-	case !opts.dryRun:
-		return awaitEmpty(ctx, u, opts, drain.NewLook(o.compute, service.Host, move.After), left, &report)
+	case !g.dryRun:
+		return awaitEmpty(ctx, u, g, opts.waiting, drain.NewLook(o.compute, service.Host, move.After), left, &report)
 	case !left.Drained():
 		return errDifferent
 	}
@@ -208,16 +206,16 @@ func setService(ctx context.Context, u *term.UI, o objects, command string, move
 
 // awaitEmpty waits for what is in progress on the host, and lists what is left, unless that is what
 // the plan has shown. It changes nothing.
-func awaitEmpty(ctx context.Context, u *term.UI, opts novaDrainOptions, look *drain.Look, shown drain.Left, r *views.NovaDrain) error {
-	w, name := opts.waiting, r.Service.Host
-	if opts.format == term.FormatTable && !opts.quiet {
+func awaitEmpty(ctx context.Context, u *term.UI, o given, w drain.Waiting, look *drain.Look, shown drain.Left, r *views.NovaDrain) error {
+	name := r.Service.Host
+	if o.format == term.FormatTable && !o.quiet {
 		w.Progress = func(left drain.Left) { views.NoteLeft(u, name, left) }
 	}
 	left, err := look.Wait(ctx, w)
 	if left != nil {
 		r.Left = *left
 		addWarnings(u, r, slices.DeleteFunc(slices.Clone(left.Ignored), func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
-		if opts.format == term.FormatTable && (opts.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
+		if o.format == term.FormatTable && (o.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
 			views.PrintLeft(u, name, *left)
 		}
 	}

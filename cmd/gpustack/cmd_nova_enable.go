@@ -31,22 +31,16 @@ EXAMPLES
 	}
 }
 
-type novaEnableOptions struct {
-	decision
-	cloud    cloudOptions
-	novaHost string
+func parseNovaEnable(c *cli.Context, f *args.Faults) (novaHost string) {
+	return f.Arguments(c, "HOST")[0]
 }
 
-func parseNovaEnable(c *cli.Context, f *args.Faults) novaEnableOptions {
-	return novaEnableOptions{parseDecision(c, f), parseCloud(c, f), f.Arguments(c, "HOST")[0]}
-}
-
-func runNovaEnable(ctx context.Context, u *term.UI, opts novaEnableOptions) error {
-	o, err := openObjects(ctx, u, opts.cloud, opts.decision)
+func runNovaEnable(ctx context.Context, u *term.UI, g given, novaHost string) error {
+	o, err := openObjects(ctx, u, g)
 	if err != nil {
 		return err
 	}
-	service, err := drain.Find(ctx, o.compute, opts.novaHost)
+	service, err := drain.Find(ctx, o.compute, novaHost)
 	if err != nil {
 		return err
 	}
@@ -55,8 +49,8 @@ func runNovaEnable(ctx context.Context, u *term.UI, opts novaEnableOptions) erro
 		return err
 	}
 	report := views.NewNovaDrain(o.head(ctx, move.Changed()), o.compute, service, move)
-	showPlan(u, opts.decision, &report, func() { report.PrintPlan(u, nil) }, report.Warnings...)
-	return decide(u, opts.decision, "enable it?", views.ServiceSummary(move), &report, func() error {
+	showPlan(u, g, &report, func() { report.PrintPlan(u, nil) }, report.Warnings...)
+	return decide(u, g, "enable it?", views.ServiceSummary(move), &report, func() error {
 		return setService(ctx, u, o, "nova enable "+service.Host, move, &report)
 	})
 }

@@ -81,44 +81,29 @@ EXIT STATUS
 	}
 }
 
-type novaExplainOptions struct {
-	target
-	explain     cloud.ExplainOptions // without documents and the cloud, which need the terminal
-	inventories []string
-	guests      []string
-	cloud       cloudOptions
-}
-
-func parseNovaExplain(c *cli.Context, f *args.Faults) novaExplainOptions {
-	f.Arguments(c)
-	opts := novaExplainOptions{
-		target: parseTarget(c, f),
-		explain: cloud.ExplainOptions{
-			Guest: explain.Options{
-				Flavor: c.String("flavor"), Server: c.String("server"),
-				Host: c.String("host"), Zone: c.String("az"), Image: c.String("image"),
-			},
-			Confs: parseConfs(c, f, ""), Release: parseRelease(c, f),
-			NovaPython: c.String("nova-python"),
-			Database:   c.String("database"), API: c.String("api-database"),
-		},
-		inventories: c.StringSlice("inventory"), guests: c.StringSlice("guests"), cloud: parseCloud(c, f),
-	}
+func parseNovaExplain(c *cli.Context, f *args.Faults) cloud.ExplainOptions {
+	opts := parseSources(c, f)
+	opts.Guest = explain.Options{Flavor: c.String("flavor"), Server: c.String("server"), Host: c.String("host"), Zone: c.String("az"), Image: c.String("image")}
+	opts.Release, opts.NovaPython = parseRelease(c, f), c.String("nova-python")
 	f.Exclude(c, "flavor", "server")
-	if opts.explain.Guest.Flavor == "" && opts.explain.Guest.Server == "" {
+	if opts.Guest.Flavor == "" && opts.Guest.Server == "" {
 		f.Add(args.UsageError("--flavor or --server is required", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
 	}
 	return opts
 }
 
-func runNovaExplain(ctx context.Context, u *term.UI, opts novaExplainOptions) error {
-	o := opts.explain
-	o.Cloud, o.Documents = opts.cloud.printing(u), documentsAt(u)
-	o.Inventories, o.Reports = documentsAt(u, opts.inventories...), documentsAt(u, opts.guests...)
-	explanation, err := cloud.Explain(ctx, opts.root, o)
+// parseSources reads the flags for files, inventories, databases and guest reports.
+func parseSources(c *cli.Context, f *args.Faults) cloud.ExplainOptions {
+	return cloud.ExplainOptions{Confs: parseConfs(c, f, ""), Inventories: documentsOf(c, "inventory"), Reports: documentsOf(c, "guests"),
+		Database: c.String("database"), API: c.String("api-database")}
+}
+
+func runNovaExplain(ctx context.Context, u *term.UI, o given, opts cloud.ExplainOptions) error {
+	opts.Cloud = o.cloud
+	explanation, err := cloud.Explain(ctx, o.root, opts)
 	if err != nil {
 		return err
 	}
 	report := views.NovaExplain{Schema: 1, Explanation: explanation}
-	return showReport(u, opts.format, report, func() { report.Print(u) }, report.Verdict == explain.Can)
+	return showReport(u, o.format, report, func() { report.Print(u) }, report.Verdict == explain.Can)
 }

@@ -77,15 +77,12 @@ EXAMPLES
 }
 
 type rdmaPrepareOptions struct {
-	decision
 	prepare   rdmaprepare.Options
 	ifPresent bool
 }
 
 func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
-	f.Arguments(c)
 	opts := rdmaPrepareOptions{
-		decision: parseDecision(c, f),
 		prepare: rdmaprepare.Options{
 			Add:    addresses(c, f, "device"),
 			Whole:  c.Bool("whole"),
@@ -133,10 +130,10 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 	return opts
 }
 
-func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) error {
-	root := opts.root
+func runRDMAPrepare(ctx context.Context, u *term.UI, o given, opts rdmaPrepareOptions) error {
+	root := o.root
 	engine, runner := newNode(u, root).Engine(driver.DefaultTimeout), newRunner(u, root)
-	if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
+	if err := recoverEntries(ctx, u, engine, o, 0); err != nil {
 		return err
 	}
 	m, reboot, err := node.ObserveRDMA(ctx, root, opts.prepare)
@@ -144,24 +141,24 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, opts rdmaPrepareOptions) er
 		return err
 	}
 	if absent := m.Absent(opts.prepare); absent != nil && opts.ifPresent {
-		return nothingPresent(u, opts.decision, absent, func(why string) any {
+		return nothingPresent(u, o, absent, func(why string) any {
 			return views.NewRDMAPrepare(newReport(root, reboot, false, why), m, rdmaprepare.Plan{}, change.Work{})
 		})
 	}
 	if err := opts.prepare.Unnamed(m); err != nil {
 		return err
 	}
-	plan, work, err := newNode(u, root, opts.prepare.Allow...).PlanRDMA(m, opts.prepare, opts.command)
+	plan, work, err := newNode(u, root, opts.prepare.Allow...).PlanRDMA(m, opts.prepare, o.command)
 	if err != nil {
-		return views.ExplainAllow(err, opts.prepare.Allow, opts.prepare.Command(opts.ifPresent), opts.dryRun)
+		return views.ExplainAllow(err, opts.prepare.Allow, opts.prepare.Command(opts.ifPresent), o.dryRun)
 	}
 	if err := runner.Ready(work.Programs); err != nil {
 		return err
 	}
 	report := views.NewRDMAPrepare(newReport(root, reboot, false, plan.Warnings...), m, plan, work)
-	showPlan(u, opts.decision, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
-	return decide(u, opts.decision, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
-		err := applyWork(ctx, u, engine, opts.format, work, &report)
+	showPlan(u, o, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
+	return decide(u, o, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
+		err := applyWork(ctx, u, engine, o.format, work, &report)
 		if pending, pendingErr := rdmaprepare.ReadPending(root); pendingErr == nil {
 			report.RebootFor(pending)
 		}

@@ -47,26 +47,23 @@ EXAMPLES
 }
 
 type rdmaScanOptions struct {
-	target
 	devices        []pci.Address
 	gids, topology bool
 }
 
 func parseRDMAScan(c *cli.Context, f *args.Faults) rdmaScanOptions {
-	f.Arguments(c)
 	return rdmaScanOptions{
-		target:  parseTarget(c, f),
 		devices: addresses(c, f, "device"),
 		gids:    c.Bool("gids"), topology: c.Bool("topology"),
 	}
 }
 
-func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
-	if err := node.Settled(ctx, opts.root, change.Machine(opts.root).Observe()); err != nil {
+func runRDMAScan(ctx context.Context, u *term.UI, o given, opts rdmaScanOptions) error {
+	if err := node.Settled(ctx, o.root, change.Machine(o.root).Observe()); err != nil {
 		return err
 	}
-	whole := opts.format == term.FormatJSON || opts.format == term.FormatYAML
-	r, devices, err := node.ReadRDMA(opts.root, opts.devices, opts.gids || whole)
+	whole := o.format == term.FormatJSON || o.format == term.FormatYAML
+	r, devices, err := node.ReadRDMA(o.root, opts.devices, opts.gids || whole)
 	if err != nil {
 		return err
 	}
@@ -76,7 +73,7 @@ func runRDMAScan(ctx context.Context, u *term.UI, opts rdmaScanOptions) error {
 		u.Document.Show(r)
 	case opts.topology:
 		views.PrintTopology(u, r, devices)
-	case opts.format == formatTree:
+	case o.format == formatTree:
 		views.PrintRDMATree(u, r, opts.gids)
 	default:
 		views.PrintRDMA(u, r, opts.gids)

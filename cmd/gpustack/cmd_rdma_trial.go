@@ -88,18 +88,16 @@ EXAMPLES
 }
 
 type rdmaTestOptions struct {
-	target
 	peer   string
 	listen bool
 	trial.Request
 }
 
 func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
-	f.Arguments(c)
 	f.Exclude(c, "listen", "peer")
 	f.Exclude(c, "perf", "size")
 	opts := rdmaTestOptions{
-		target: parseTarget(c, f), peer: c.String("peer"), listen: c.Bool("listen"),
+		peer: c.String("peer"), listen: c.Bool("listen"),
 		Request: trial.Request{
 			Options: trial.Options{Perf: c.Bool("perf"), Port: c.Int("port"), Count: c.Int("iterations"), Size: c.Int("size"), Timeout: c.Duration("wait")},
 			Device:  c.String("device"), Image: c.String("container"),
@@ -135,8 +133,8 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	return opts
 }
 
-func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
-	m, err := trial.Observe(ctx, opts.root, opts.Request)
+func runRDMATest(ctx context.Context, u *term.UI, o given, opts rdmaTestOptions) error {
+	m, err := trial.Observe(ctx, o.root, opts.Request)
 	if err != nil {
 		return err
 	}
@@ -155,7 +153,7 @@ func runRDMATest(ctx context.Context, u *term.UI, opts rdmaTestOptions) error {
 		return err
 	}
 	u.Warn(r.Warnings...)
-	return showReport(u, opts.format, r, func() { views.PrintPortTests(u, *r) }, r.Verdict == trial.Pass)
+	return showReport(u, o.format, r, func() { views.PrintPortTests(u, *r) }, r.Verdict == trial.Pass)
 }
 
 // runTests tests the ports of a machine and completes the report.

@@ -131,27 +131,18 @@ func repairMigrationFlags() []cli.Flag {
 }
 
 type repairOptions struct {
-	decision
-	rows        rows.Options
-	cloud       cloudOptions
-	apply       bool
-	guests      []string
-	inventories []string
-	off         []string
-	metrics     string // "" for none
-	most        int
-	wait        time.Duration
-	again       host.Command // see repeated
+	rows     rows.Options
+	evidence rows.Evidence
+	apply    bool
+	metrics  string // "" for none
+	most     int
+	wait     time.Duration
+	again    host.Command // see repeated
 }
 
-// writes returns whether the command changes something once it is confirmed.
-func (o repairOptions) writes() bool { return o.apply }
-
 func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
-	f.Arguments(c)
 	opts := repairOptions{
-		decision: parseDecision(c, f), rows: parseRows(c), cloud: parseCloud(c, f), apply: c.Bool("apply"),
-		guests: c.StringSlice("guests"), inventories: c.StringSlice("inventory"), off: c.StringSlice("host-is-off"),
+		rows: parseRows(c), evidence: parseEvidence(c), apply: c.Bool("apply"),
 		metrics: parseMetrics(c, f), most: c.Int("max"), wait: c.Duration("wait"),
 	}
 	opts.again = repeated(c)
@@ -203,18 +194,23 @@ func parseRows(c *cli.Context) rows.Options {
 	return rows.Options{Conf: c.String("conf"), API: c.String("api-database"), Database: c.String("database")}
 }
 
-func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (err error) {
+// parseEvidence reads the flags for documents by which rows are judged.
+func parseEvidence(c *cli.Context) rows.Evidence {
+	return rows.Evidence{Reports: documentsOf(c, "guests"), Inventories: documentsOf(c, "inventory"), Off: c.StringSlice("host-is-off")}
+}
+
+func runRepairMigration(ctx context.Context, u *term.UI, o given, opts repairOptions) (err error) {
 	debug.SetGCPercent(100) // main sets more for short runs; this one may read millions of rows
-	r := views.Repair{Report: newReport(opts.root, node.RebootRequired(ctx, opts.root), false)}
-	opts.rows.Cloud, opts.rows.Origin = opts.cloud.printing(u), originIn(u, opts.cloud)
-	session := rows.New(opts.root, opts.rows)
+	r := views.Repair{Report: newReport(o.root, node.RebootRequired(ctx, o.root), false)}
+	opts.rows.Cloud, opts.rows.Origin = o.cloud, originIn(u, o.cloud)
+	session := rows.New(o.root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()
-	r.Token, err = session.Connect(ctx, rows.Evidence{Reports: documentsAt(u, opts.guests...), Inventories: documentsAt(u, opts.inventories...), Off: opts.off})
+	r.Token, err = session.Connect(ctx, opts.evidence)
 	if err != nil {
 		return err
 	}
 	if opts.apply {
-		if err := recoverRows(ctx, u, opts, session, &r); err != nil {
+		if err := recoverRows(ctx, u, o, opts.rows.Accept, session, &r); err != nil {
 			u.Document.Show(&r)
 			return err
 		}
@@ -232,15 +228,15 @@ func runRepairMigration(ctx context.Context, u *term.UI, opts repairOptions) (er
 		return err
 	}
 	r.SetObserved(observed)
-	if opts.format == term.FormatTable && !opts.quiet {
+	if o.format == term.FormatTable && !o.quiet {
 		views.PrintRepairs(u, observed)
 	}
 	if opts.apply {
-		observed, err = repairRows(ctx, u, opts, session, observed, &r)
+		observed, err = repairRows(ctx, u, o, opts, session, observed, &r)
 	} else {
 		r.Next, _ = views.NextRepair(observed, opts.again)
 		u.Document.Show(&r)
-		if opts.format == term.FormatTable {
+		if o.format == term.FormatTable {
 			views.PrintNext(u, r.Token, observed, opts.again)
 		}
 	}
@@ -293,12 +289,12 @@ func warnUnsettled(ctx context.Context, u *term.UI, session *rows.Session, r *vi
 
 // recoverRows shows, asks for and makes the recovery of interrupted repairs. Nothing is repaired
 // while one remains open, or after a database could not be read.
-func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, r *views.Repair) error {
+func recoverRows(ctx context.Context, u *term.UI, o given, accept int, session *rows.Session, r *views.Repair) error {
 	open, err := session.Interrupted(ctx)
 	if err != nil {
 		return err
 	}
-	if err := confirmRows(u, opts, open); err != nil || len(open) == 0 {
+	if err := confirmRows(u, o, accept, open); err != nil || len(open) == 0 {
 		return errors.Join(session.Unread(), err)
 	}
 	if err := u.Run.Begin(views.RemedyOf(change.KindRows)); err != nil {
@@ -314,21 +310,22 @@ func recoverRows(ctx context.Context, u *term.UI, opts repairOptions, session *r
 }
 
 // confirmRows shows what the recovery of open entries does, and asks for it.
-func confirmRows(u *term.UI, opts repairOptions, open []change.Left) error {
-	accept := opts.rows.Accept
+func confirmRows(u *term.UI, o given, accept int, open []change.Left) error {
 	if accept != 0 && !slices.ContainsFunc(open, func(l change.Left) bool { return l.Entry.ID == accept }) {
 		return args.UsageError(fmt.Sprintf("--accept: entry %d is not an interrupted repair", accept), listEntries)
 	}
-	if len(open) == 0 || opts.yes {
+	if len(open) == 0 || o.yes {
 		return nil
 	}
 	question, summaries := views.RowsQuestion(open, accept)
-	return confirmRecovery(u, opts.decision, question, summaries)
+	return confirmRecovery(u, o, question, summaries)
 }
 
 // repairRows plans, shows and makes the repairs, and observes all rows again. It returns what was
 // observed last.
-func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, observed rows.Observed, r *views.Repair) (rows.Observed, error) {
+func repairRows(ctx context.Context, u *term.UI, o given, opts repairOptions, session *rows.Session, observed rows.Observed, r *views.Repair) (
+	rows.Observed, error,
+) {
 	plan, err := session.Plan(ctx, observed.Findings, opts.most)
 	if plan.Placement != nil {
 		addWarnings(u, r, "Placement cannot be reached: "+plan.Placement.Error())
@@ -337,9 +334,9 @@ func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *ro
 		return observed, err
 	}
 	r.Changed, r.Changes = plan.Changes(), plan.Units
-	showPlan(u, opts.decision, r, func() { views.PrintRepairPlan(u, plan.Units) })
-	err = decide(u, opts.decision, "make these repairs?", views.RepairSummary(plan.Units), r, func() error {
-		err := applyRepairs(ctx, u, opts, session, plan, r)
+	showPlan(u, o, r, func() { views.PrintRepairPlan(u, plan.Units) })
+	err = decide(u, o, "make these repairs?", views.RepairSummary(plan.Units), r, func() error {
+		err := applyRepairs(ctx, u, opts.wait, session, plan, r)
 		if err != nil && ctx.Err() != nil {
 			return err // interrupted: the report keeps the earlier findings
 		}
@@ -355,12 +352,12 @@ func repairRows(ctx context.Context, u *term.UI, opts repairOptions, session *ro
 }
 
 // applyRepairs makes the repairs, records them and completes the report.
-func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *rows.Session, plan rows.Plan, r *views.Repair) error {
+func applyRepairs(ctx context.Context, u *term.UI, wait time.Duration, session *rows.Session, plan rows.Plan, r *views.Repair) error {
 	if err := u.Run.Begin(views.RemedyOf(change.KindRows)); err != nil {
 		return err
 	}
-	applied, err := session.Apply(ctx, plan, rows.Applying{Command: "repair-migration --apply", Wait: opts.wait, Waits: func(left int) {
-		u.Waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, opts.wait)
+	applied, err := session.Apply(ctx, plan, rows.Applying{Command: "repair-migration --apply", Wait: wait, Waits: func(left int) {
+		u.Waits("waiting for nova-compute to free the devices of %d repair(s), for at most %s", left, wait)
 	}})
 	r.Changes = applied.Units
 	views.PrintUnitStates(u, "", applied.Units)
@@ -378,7 +375,7 @@ func applyRepairs(ctx context.Context, u *term.UI, opts repairOptions, session *
 	if !applied.Offline() {
 		return nil
 	}
-	settling := min(opts.wait, 30*time.Second)
+	settling := min(wait, 30*time.Second)
 	u.Waits("checking in %s that no nova-compute was started meanwhile", settling)
 	return session.Settle(ctx, applied, settling)
 }

@@ -44,18 +44,17 @@ EXIT STATUS
 	}
 }
 
-type statusOptions struct{ target }
+type statusOptions struct{}
 
 // warnsInterrupted: it reads the journal once, and shows interrupted changes by itself.
 func (statusOptions) warnsInterrupted() {}
 
 func parseStatus(c *cli.Context, f *args.Faults) statusOptions {
-	f.Arguments(c)
-	return statusOptions{parseTarget(c, f)}
+	return statusOptions{}
 }
 
-func runStatus(ctx context.Context, u *term.UI, opts statusOptions) error {
-	root := opts.root
+func runStatus(ctx context.Context, u *term.UI, o given, _ statusOptions) error {
+	root := o.root
 	journal, interrupted := change.Look(ctx, root)
 	u.Warn(interrupted...)
 	if err := machine.Find(root); err != nil {
@@ -73,7 +72,7 @@ func runStatus(ctx context.Context, u *term.UI, opts statusOptions) error {
 	guests := guest.Observe(root, guest.NovaConf(nova.ReadHostOption(root, nil)), time.Now())
 	s := views.NewStatus(checked, views.NewContainerCheck(root, containers), adapters, guests)
 	u.Warn(s.Warnings...)
-	return showReport(u, opts.format, s, func() { views.PrintStatus(u, s) }, s.Next == nil)
+	return showReport(u, o.format, s, func() { views.PrintStatus(u, s) }, s.Next == nil)
 }
 
 // checkRecordedAdapters checks the RDMA adapters of a machine; it returns nil if none is recorded.

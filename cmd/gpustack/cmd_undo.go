@@ -96,14 +96,10 @@ EXAMPLES
 }
 
 type undoOptions struct {
-	decision
-	id    int // 0: the latest
-	all   bool
-	rows  rows.Options
-	cloud cloudOptions
-	// Only for repair-migration --claim:
-	guests []string
-	off    []string
+	id       int // 0: the latest
+	all      bool
+	rows     rows.Options
+	evidence rows.Evidence // only for repair-migration --claim
 	// Only for drivers:
 	timeout time.Duration
 	live    bool
@@ -111,12 +107,11 @@ type undoOptions struct {
 }
 
 func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
-	opts := undoOptions{decision: parseDecision(c, f), timeout: driver.DefaultTimeout, live: c.Bool("live"),
-		allow: addresses(c, f, "allow"), guests: c.StringSlice("guests"), off: c.StringSlice("host-is-off")}
+	opts := undoOptions{timeout: driver.DefaultTimeout, live: c.Bool("live"),
+		allow: addresses(c, f, "allow"), rows: parseRows(c), evidence: parseEvidence(c)}
 	if c.IsSet("timeout") {
-		opts.timeout = c.Duration("timeout") // parseCloud checks the value
+		opts.timeout = c.Duration("timeout") // parseCommon checks the value
 	}
-	opts.rows, opts.cloud = parseRows(c), parseCloud(c, f)
 	opts.id, opts.all = entryOf(c, f), c.Bool("all")
 	if opts.all && opts.id != 0 {
 		f.Add(args.UsageError("--all and ENTRY cannot be combined", f.SeeHelp()))
@@ -124,8 +119,8 @@ func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 	return opts
 }
 
-func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
-	root := opts.root
+func runUndo(ctx context.Context, u *term.UI, o given, opts undoOptions) error {
+	root := o.root
 	all, err := change.Stores(root.Path("/"))
 	if err != nil {
 		return err
@@ -138,21 +133,21 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 	engine := n.Engine(opts.timeout)
 	engine.Store = store
 	if opts.all {
-		if err := recoverEntries(ctx, u, engine, opts.decision, 0); err != nil {
+		if err := recoverEntries(ctx, u, engine, o, 0); err != nil {
 			return err
 		}
 		plan, entries, err := engine.PlanUndoAll(ctx)
 		if err != nil {
-			return opts.explain(err, "--all")
+			return opts.explain(err, "--all", o.dryRun)
 		}
-		return undoFiles(ctx, u, opts, n, engine, plan, entries...)
+		return undoFiles(ctx, u, o, n, engine, plan, entries...)
 	}
-	opts.cloud = opts.cloud.orRecorded(entry.Origin)
+	o.cloud = orRecorded(o.cloud, entry.Origin)
 	if entry.Changes == change.KindRows {
-		return undoRows(ctx, u, opts, root, entry)
+		return undoRows(ctx, u, o, opts, entry)
 	}
 	if entry.Changes == change.KindObjects {
-		return undoObject(ctx, u, opts, store, entry)
+		return undoObject(ctx, u, o, store, entry)
 	}
 	if err := engine.Known(entry); err != nil {
 		return err
@@ -163,29 +158,29 @@ func runUndo(ctx context.Context, u *term.UI, opts undoOptions) error {
 		// Its plan is known to the recovery alone.
 		report := views.NewUndo(newReport(root, node.RebootRequired(ctx, root), true), entry)
 		u.Document.Show(&report)
-		err := recoverEntries(ctx, u, engine, opts.decision, 0)
+		err := recoverEntries(ctx, u, engine, o, 0)
 		switch {
-		case err != nil || !opts.dryRun:
+		case err != nil || !o.dryRun:
 			completeReport(ctx, &report, err)
 			return err
 		case entry.Changes == change.KindDrivers:
 			return errDifferent // as the warning says
 		}
-	} else if err := recoverEntries(ctx, u, engine, opts.decision, entry.ID); err != nil {
+	} else if err := recoverEntries(ctx, u, engine, o, entry.ID); err != nil {
 		return err
 	}
 	plan, err := engine.PlanUndo(ctx, entry.ID)
 	if err != nil {
-		return opts.explain(err, strconv.Itoa(entry.ID))
+		return opts.explain(err, strconv.Itoa(entry.ID), o.dryRun)
 	}
 	if c, ok := plan.Change.(*driver.Binding); ok {
-		return undoDrivers(ctx, u, opts, root, engine, entry, c)
+		return undoDrivers(ctx, u, o, opts, engine, entry, c)
 	}
-	return undoFiles(ctx, u, opts, n, engine, plan, plan.Entry)
+	return undoFiles(ctx, u, o, n, engine, plan, plan.Entry)
 }
 
 // undoFiles shows and undoes changes of files, in order.
-func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, engine change.Engine, plan change.UndoPlan, entries ...change.Entry) error {
+func undoFiles(ctx context.Context, u *term.UI, o given, n node.Node, engine change.Engine, plan change.UndoPlan, entries ...change.Entry) error {
 	back, err := n.PlanFilesBack(ctx, plan)
 	if err != nil {
 		return err
@@ -194,10 +189,10 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 	if report.Restart, err = nova.RestartNames(n.Root, plan.Entry.Restart); err != nil {
 		return err
 	}
-	showPlan(u, opts.decision, &report, func() { report.PrintFiles(u, entries...) }, report.Warnings...)
-	return decide(u, opts.decision, "undo it?", views.UndoFilesSummary(report), &report, func() error {
+	showPlan(u, o, &report, func() { report.PrintFiles(u, entries...) }, report.Warnings...)
+	return decide(u, o, "undo it?", views.UndoFilesSummary(report), &report, func() error {
 		for _, entry := range entries {
-			if err := undoEntry(ctx, u, engine, opts, entry, &report); err != nil {
+			if err := undoEntry(ctx, u, engine, o, entry, &report); err != nil {
 				return err
 			}
 		}
@@ -207,20 +202,20 @@ func undoFiles(ctx context.Context, u *term.UI, opts undoOptions, n node.Node, e
 }
 
 // undoEntry undoes an entry and completes the report.
-func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, opts undoOptions, entry change.Entry, r reporter) error {
+func undoEntry(ctx context.Context, u *term.UI, engine change.Engine, o given, entry change.Entry, r reporter) error {
 	if err := u.Run.Begin(views.RemedyOf(entry.Changes)); err != nil {
 		return err
 	}
 	_, err := engine.Undo(ctx, entry.ID)
 	completeReport(ctx, r, err)
-	if err == nil && opts.format == term.FormatTable {
+	if err == nil && o.format == term.FormatTable {
 		u.Note("entry %d is undone", entry.ID)
 	}
 	return err
 }
 
 // explain adds to an error the command that is accepted with --allow.
-func (o undoOptions) explain(err error, entry string) error {
+func (o undoOptions) explain(err error, entry string, dryRun bool) error {
 	command := host.NewCommand("undo")
 	for _, a := range o.allow {
 		command = command.Flag("allow", a.String())
@@ -228,51 +223,51 @@ func (o undoOptions) explain(err error, entry string) error {
 	if o.live {
 		command = command.Flag("live")
 	}
-	return views.ExplainAllow(err, o.allow, command.Arg(entry), o.dryRun)
+	return views.ExplainAllow(err, o.allow, command.Arg(entry), dryRun)
 }
 
 // undoDrivers shows and undoes the changes of host bind or host release.
-func undoDrivers(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
-	d, err := newNode(u, root, opts.allow...).ObserveDrivers(opts.timeout, !binding.Release())
+func undoDrivers(ctx context.Context, u *term.UI, o given, opts undoOptions, engine change.Engine, entry change.Entry, binding *driver.Binding) error {
+	d, err := newNode(u, o.root, opts.allow...).ObserveDrivers(opts.timeout, !binding.Release())
 	if err != nil {
 		return err
 	}
 	plan, err := d.PlanBack(ctx, binding, opts.live)
 	if err != nil {
-		return opts.explain(err, strconv.Itoa(entry.ID))
+		return opts.explain(err, strconv.Itoa(entry.ID), o.dryRun)
 	}
-	report, changed := views.NewUndoDrivers(newReport(root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry, plan)
-	if err := d.Ready(); err != nil && changed && !opts.dryRun {
+	report, changed := views.NewUndoDrivers(newReport(o.root, check.RebootRequired(d.Machine), true, plan.Warnings...), entry, plan)
+	if err := d.Ready(); err != nil && changed && !o.dryRun {
 		return err
 	}
-	showPlan(u, opts.decision, &report, func() { report.PrintDrivers(u, entry, plan.Plan.Plan, changed) }, plan.Warnings...)
-	return decide(u, opts.decision, "undo it?", views.DriversSummary(u, plan.Plan.Plan, d.Machine.Devices.Value), &report, func() error {
-		return undoEntry(ctx, u, engine, opts, entry, &report)
+	showPlan(u, o, &report, func() { report.PrintDrivers(u, entry, plan.Plan.Plan, changed) }, plan.Warnings...)
+	return decide(u, o, "undo it?", views.DriversSummary(u, plan.Plan.Plan, d.Machine.Devices.Value), &report, func() error {
+		return undoEntry(ctx, u, engine, o, entry, &report)
 	})
 }
 
 // undoRows shows and undoes the changes of repair-migration. If the outcome of the entry is
 // unknown, the engine first determines what was written.
-func undoRows(ctx context.Context, u *term.UI, opts undoOptions, root host.Root, entry change.Entry) (err error) {
-	opts.rows.Cloud = opts.cloud.printing(u)
-	session := rows.New(root, opts.rows)
+func undoRows(ctx context.Context, u *term.UI, o given, opts undoOptions, entry change.Entry) (err error) {
+	opts.rows.Cloud = o.cloud
+	session := rows.New(o.root, opts.rows)
 	defer func() { err = errors.Join(err, session.Close()) }()
-	plan, err := session.PlanUndo(ctx, entry, rows.Evidence{Reports: documentsAt(u, opts.guests...), Off: opts.off})
+	plan, err := session.PlanUndo(ctx, entry, opts.evidence)
 	if err != nil {
 		return err
 	}
-	report := views.NewUndoRows(newReport(root, node.RebootRequired(ctx, root), true), entry, plan)
+	report := views.NewUndoRows(newReport(o.root, node.RebootRequired(ctx, o.root), true), entry, plan)
 	var warnings []string
-	if opts.quiet { // else the plan shows it
+	if o.quiet { // else the plan shows it
 		warnings = report.Warnings
 	}
-	showPlan(u, opts.decision, &report, func() { report.PrintRows(u, entry, plan) }, warnings...)
-	return decide(u, opts.decision, "undo it?", views.UndoRowsSummary(plan.Units), &report, func() error {
+	showPlan(u, o, &report, func() { report.PrintRows(u, entry, plan) }, warnings...)
+	return decide(u, o, "undo it?", views.UndoRowsSummary(plan.Units), &report, func() error {
 		if err := u.Run.Begin(views.RemedyOf(change.KindRows)); err != nil {
 			return err
 		}
 		report.Repairs, err = session.Undo(ctx, plan)
-		if report.Applied = err == nil; report.Applied && opts.format == term.FormatTable {
+		if report.Applied = err == nil; report.Applied && o.format == term.FormatTable {
 			for i, unit := range report.Repairs {
 				if plan.Units[i].Open() && unit.State == cleanup.Skipped { // the recovery has found nothing to undo
 					u.Note("%s: %s", unit.Name(), unit.Note)

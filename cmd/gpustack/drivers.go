@@ -27,7 +27,6 @@ func timeoutFlag() cli.Flag {
 
 // driversOptions are the options of host bind and host release.
 type driversOptions struct {
-	decision
 	prepare selection.Options
 	timeout time.Duration
 	service time.Duration // for a service to stop or start
@@ -36,18 +35,18 @@ type driversOptions struct {
 }
 
 // recoverAndObserve reads a machine, after what an interrupted run has left is recovered.
-func recoverAndObserve(ctx context.Context, u *term.UI, root host.Root, opts driversOptions, release bool) (node.Drivers, error) {
-	n := newNode(u, root, opts.prepare.Allow...)
-	if err := recoverEntries(ctx, u, newNode(u, root).Engine(opts.timeout), opts.decision, 0); err != nil {
+func recoverAndObserve(ctx context.Context, u *term.UI, o given, opts driversOptions, release bool) (node.Drivers, error) {
+	n := newNode(u, o.root, opts.prepare.Allow...)
+	if err := recoverEntries(ctx, u, newNode(u, o.root).Engine(opts.timeout), o, 0); err != nil {
 		return node.Drivers{}, err
 	}
 	return n.ObserveDrivers(opts.timeout, release)
 }
 
 // changeDrivers prints a plan and carries it out if the operator confirms it.
-func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, opts driversOptions, plan node.DriversPlan, question string) error {
+func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, o given, opts driversOptions, plan node.DriversPlan, question string) error {
 	changed := len(plan.Changes)+len(plan.Containers) > 0
-	if err := d.Ready(); err != nil && changed && !opts.dryRun {
+	if err := d.Ready(); err != nil && changed && !o.dryRun {
 		return err
 	}
 	report := views.NewDrivers(newReport(d.Node.Root, check.RebootRequired(d.Machine), changed, plan.Warnings...), plan.Plan, views.FileChanges(plan.Specs))
@@ -55,15 +54,15 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, opts drivers
 	if changed && !plan.Release && len(plan.Containers) == 0 && d.Machine.Contract.Value == nil {
 		report.Next = host.NewNext(host.NewCommand("host prepare"))
 	}
-	showPlan(u, opts.decision, &report, func() {
+	showPlan(u, o, &report, func() {
 		views.PrintDrivers(u, report, plan.Plan, devices)
 		if report.Next != nil {
 			u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", u.Command(report.Next.Command))
 		}
 	}, plan.Warnings...)
-	return decide(u, opts.decision, question, views.DriversSummary(u, plan.Plan.Plan, devices), &report, func() error {
+	return decide(u, o, question, views.DriversSummary(u, plan.Plan.Plan, devices), &report, func() error {
 		binding := d.Change(plan, opts.service)
-		err := applyWork(ctx, u, d.Node.Engine(opts.timeout), opts.format, change.Work{Command: opts.command, Change: binding}, &report)
+		err := applyWork(ctx, u, d.Node.Engine(opts.timeout), o.format, change.Work{Command: o.command, Change: binding}, &report)
 		if err != nil {
 			return err
 		}

@@ -63,24 +63,42 @@ func nvswitchFlag() cli.Flag {
 	}, []string{"", string(machine.SwitchesToHost), string(machine.SwitchesToGuest)})
 }
 
-// documentsAt returns the documents at the paths that a flag of the kind [args.HandedOver] names.
+// keyUI is where the metadata of the application have the terminal.
+const keyUI = "ui"
+
+// uiOf returns the terminal of a command, for what its options read and print later.
+func uiOf(c *cli.Context) *term.UI { return c.App.Metadata[keyUI].(*term.UI) }
+
+// documentsOf returns the documents at the paths that a flag of the kind [args.HandedOver] names.
+func documentsOf(c *cli.Context, flag string) document.Source {
+	return documentsAt(uiOf(c), c.StringSlice(flag)...)
+}
+
+// documentsAt returns the documents at some paths.
 func documentsAt(u *term.UI, paths ...string) document.Source {
 	return document.Source{Paths: paths, Stdin: u.In, Warn: func(warning string) { u.Warn(warning) }}
 }
 
-// parseDecision reads the flags of every command that changes something.
-func parseDecision(c *cli.Context, f *args.Faults) decision {
-	return decision{
-		target: parseTarget(c, f), dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), quiet: c.Bool("quiet"), full: c.Bool("diff"),
+// parseCommon reads the flags that many commands have. A command without --output reads --root itself.
+func parseCommon(c *cli.Context, f *args.Faults) given {
+	has := func(flag string) bool { return args.FindFlag(c.Command.Flags, flag) != nil }
+	if !has("output") {
+		return given{}
+	}
+	o := given{
+		format: f.Choice(c, "output"), dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), quiet: c.Bool("quiet"), full: c.Bool("diff"),
 		command: args.Recorded(c),
 	}
+	if has("root") {
+		o.root = f.Root(c)
+	}
+	if has("os-cloud") {
+		o.cloud = parseCloud(c, f)
+	}
+	return o
 }
 
-// parseTarget reads --output, and --root of a command that has it.
-func parseTarget(c *cli.Context, f *args.Faults) target {
-	t := target{format: f.Choice(c, "output")}
-	if args.FindFlag(c.Command.Flags, "root") != nil {
-		t.root = f.Root(c)
-	}
-	return t
+// writes reports whether a command changes something once it is confirmed.
+func writes(c *cli.Context) bool {
+	return !c.Bool("dry-run") && c.String("render") == "" && (args.FindFlag(c.Command.Flags, "apply") == nil || c.Bool("apply"))
 }

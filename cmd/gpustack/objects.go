@@ -14,27 +14,27 @@ import (
 
 // objects is a cloud whose objects a command changes.
 type objects struct {
-	decision
+	given
 	compute *cloud.Compute
 	engine  change.Engine
 }
 
 // openObjects connects to a cloud, and recovers interrupted changes of its objects.
-func openObjects(ctx context.Context, u *term.UI, c cloudOptions, d decision) (objects, error) {
-	compute, err := connect(ctx, u, c)
+func openObjects(ctx context.Context, u *term.UI, o given) (objects, error) {
+	compute, err := connect(ctx, o.cloud)
 	if err != nil {
 		return objects{}, err
 	}
-	return recoverObjects(ctx, u, compute, c, d)
+	return recoverObjects(ctx, u, compute, o)
 }
 
 // recoverObjects recovers interrupted changes of a cloud's objects.
-func recoverObjects(ctx context.Context, u *term.UI, compute *cloud.Compute, c cloudOptions, d decision) (objects, error) {
-	engine, err := clouds.Engine(compute, originIn(u, c))
+func recoverObjects(ctx context.Context, u *term.UI, compute *cloud.Compute, o given) (objects, error) {
+	engine, err := clouds.Engine(compute, originIn(u, o.cloud))
 	if err != nil {
 		return objects{}, err
 	}
-	return objects{d, compute, engine}, recoverEntries(ctx, u, engine, d, 0)
+	return objects{o, compute, engine}, recoverEntries(ctx, u, engine, o, 0)
 }
 
 // head returns the common part of the report of a plan.
@@ -53,8 +53,8 @@ type objectPlan struct {
 
 // carryOut shows a plan, asks, and makes the change.
 func (o objects) carryOut(ctx context.Context, u *term.UI, p objectPlan, r reporter) error {
-	showPlan(u, o.decision, r, p.show, r.Common().Warnings...)
-	return decide(u, o.decision, p.question, p.summary, r, func() error {
+	showPlan(u, o.given, r, p.show, r.Common().Warnings...)
+	return decide(u, o.given, p.question, p.summary, r, func() error {
 		if err := applyWork(ctx, u, o.engine, o.format, p.work, r); err != nil {
 			return err
 		}
@@ -68,37 +68,37 @@ func (o objects) carryOut(ctx context.Context, u *term.UI, p objectPlan, r repor
 
 // undoObject shows and undoes a change of an object. A change that was interrupted is recovered
 // first.
-func undoObject(ctx context.Context, u *term.UI, opts undoOptions, store change.Store, entry change.Entry) error {
+func undoObject(ctx context.Context, u *term.UI, o given, store change.Store, entry change.Entry) error {
 	if err := clouds.Known(entry); err != nil {
 		return err
 	}
-	compute, err := connect(ctx, u, opts.cloud)
+	compute, err := connect(ctx, o.cloud)
 	if err != nil {
 		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}
-	o := objects{opts.decision, compute, clouds.UndoEngine(compute, store)}
-	report, except := views.NewUndo(o.head(ctx, true), entry), entry.ID
+	in := objects{o, compute, clouds.UndoEngine(compute, store)}
+	report, except := views.NewUndo(in.head(ctx, true), entry), entry.ID
 	if entry.IsOpen() {
 		except = 0
 		u.Document.Show(&report) // its requests are known after the recovery alone
 	}
-	if err := recoverEntries(ctx, u, o.engine, opts.decision, except); err != nil {
+	if err := recoverEntries(ctx, u, in.engine, o, except); err != nil {
 		return err
 	}
-	plan, recovered, err := clouds.PlanUndo(ctx, o.engine, entry)
+	plan, recovered, err := clouds.PlanUndo(ctx, in.engine, entry)
 	switch {
 	case recovered:
 		report.Applied = true
 		return nil
 	case err != nil:
 		return err
-	case plan.Entry.IsOpen() && opts.dryRun:
+	case plan.Entry.IsOpen() && o.dryRun:
 		return errDifferent // the warning names the reason
 	}
 	undone := views.UndoneObject(compute, plan.Change)
 	report.Requests, report.Warnings = append(report.Requests, undone.Requests...), append(report.Warnings, undone.Warnings...)
-	showPlan(u, opts.decision, &report, func() { views.PrintUndoneObject(u, entry, compute.URL, undone) }, undone.Warnings...)
-	return decide(u, opts.decision, "undo it?", undone.Summary, &report, func() error {
-		return undoEntry(ctx, u, o.engine, opts, plan.Entry, &report)
+	showPlan(u, o, &report, func() { views.PrintUndoneObject(u, entry, compute.URL, undone) }, undone.Warnings...)
+	return decide(u, o, "undo it?", undone.Summary, &report, func() error {
+		return undoEntry(ctx, u, in.engine, o, plan.Entry, &report)
 	})
 }

@@ -16,12 +16,12 @@ import (
 // reads once.
 func TestObservedOnce(t *testing.T) {
 	const recorded = `{"schema":1,"kind":"contract","driver": "vfio-pci", "selected": [], "allowed": [], "lifted":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false, "arguments": [], "files": [], "functions": []}`
-	for name, run := range map[string]func(*term.UI, decision) error{
-		"container prepare": func(u *term.UI, plan decision) error {
-			return runContainerPrepare(t.Context(), u, containerPrepareOptions{decision: plan, prepare: containerprepare.Options{None: true}})
+	for name, run := range map[string]func(*term.UI, given) error{
+		"container prepare": func(u *term.UI, plan given) error {
+			return runContainerPrepare(t.Context(), u, plan, containerprepare.Options{None: true})
 		},
-		"rdma prepare": func(u *term.UI, plan decision) error {
-			return runRDMAPrepare(t.Context(), u, rdmaPrepareOptions{decision: plan, prepare: rdmaprepare.Options{None: true}})
+		"rdma prepare": func(u *term.UI, plan given) error {
+			return runRDMAPrepare(t.Context(), u, plan, rdmaPrepareOptions{prepare: rdmaprepare.Options{None: true}})
 		},
 	} {
 		for state, step := range map[string]hosttest.Step{
@@ -31,7 +31,7 @@ func TestObservedOnce(t *testing.T) {
 			root := hosttest.Bare(t)
 			step(t, root)
 			read := folders{listed: map[string]int{}, attributes: map[string]int{}}
-			if err := run(testUI(t), decision{target: target{root.Recorded(&read), term.FormatJSON}, dryRun: true}); err != nil && !errors.Is(err, errDifferent) {
+			if err := run(testUI(t), given{root: root.Recorded(&read), format: term.FormatJSON, dryRun: true}); err != nil && !errors.Is(err, errDifferent) {
 				t.Errorf("%s, %s: %v", name, state, err)
 			}
 			classes := 0

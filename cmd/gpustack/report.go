@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/nova/cloud"
 	"gpustack/operate/node"
 )
 
@@ -56,33 +57,24 @@ func addWarnings(u *term.UI, r reporter, warnings ...string) {
 	r.Common().Warnings = append(r.Common().Warnings, warnings...)
 }
 
-// target is the machine that a command is about, and the format of its report.
-type target struct {
-	root   host.Root // not of commands that are only about a cloud
-	format string
-}
-
-// decision is the operator's answer in advance, given by --yes or --dry-run.
-type decision struct {
-	target
+// given is what the flags say that many commands have: the machine or cloud that a command is
+// about, the format of its report, and the operator's answer in advance, by --yes or --dry-run.
+type given struct {
+	root               host.Root // not of commands that are only about a cloud
+	cloud              cloud.Options
+	format             string
 	dryRun, yes, quiet bool
 	full               bool   // --diff
 	command            string // the command line, for the journal
 }
 
-// shown returns whether plans are not printed, or in full.
-func (d decision) shown() (quiet, full bool) { return d.quiet, d.full }
-
 // repeated returns the flags that hints repeat.
-func (d decision) repeated() []string {
-	if d.dryRun {
+func (o given) repeated() []string {
+	if o.dryRun {
 		return []string{"dry-run"}
 	}
 	return nil
 }
-
-// writes returns whether the command changes something once it is confirmed.
-func (d decision) writes() bool { return !d.dryRun }
 
 // showReport prints the report of a command that judges: show prints it as text. It returns
 // errDifferent unless the report is that all is well.
@@ -99,17 +91,17 @@ func showReport(u *term.UI, format string, report any, show func(), passed bool)
 
 // showPlan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings
 // of a plan that has changes are printed.
-func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...string) {
-	if d.format != term.FormatTable || d.quiet && !r.Common().Changed {
+func showPlan(u *term.UI, o given, r reporter, show func(), warnings ...string) {
+	if o.format != term.FormatTable || o.quiet && !r.Common().Changed {
 		return
 	}
 	u.Warn(warnings...)
 	u.InFull = func() {
 		u.Full = true
 		show()
-		u.Full = d.full
+		u.Full = o.full
 	}
-	if !d.quiet {
+	if !o.quiet {
 		show()
 	}
 }
@@ -117,10 +109,10 @@ func showPlan(u *term.UI, d decision, r reporter, show func(), warnings ...strin
 // decide carries a plan out, if it has changes and the operator confirms them. act completes the
 // report. Text output shows the plan, which the caller has printed, its summary, and in the end the
 // next step; in the formats for programs the report is printed when the run ends.
-func decide(u *term.UI, d decision, question, summary string, r reporter, act func() error) error {
+func decide(u *term.UI, o given, question, summary string, r reporter, act func() error) error {
 	u.Document.Show(r)
-	if d.format == term.FormatTable && r.Common().Changed {
-		if !d.quiet {
+	if o.format == term.FormatTable && r.Common().Changed {
+		if !o.quiet {
 			u.Printf("\n")
 		}
 		u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
@@ -128,11 +120,11 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 	switch {
 	case !r.Common().Changed:
 		return nil
-	case d.dryRun:
+	case o.dryRun:
 		return errDifferent
 	}
-	if !d.yes {
-		if err := u.Confirm(question, d.format); err != nil {
+	if !o.yes {
+		if err := u.Confirm(question, o.format); err != nil {
 			return err
 		}
 	}
@@ -143,7 +135,7 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 	if err := act(); err != nil {
 		return err
 	}
-	if next := r.Common().Next; next != nil && d.format == term.FormatTable && !d.quiet {
+	if next := r.Common().Next; next != nil && o.format == term.FormatTable && !o.quiet {
 		u.Note("next: %s", next.Sentence(u.Command))
 	}
 	return nil
@@ -151,11 +143,11 @@ func decide(u *term.UI, d decision, question, summary string, r reporter, act fu
 
 // nothingPresent prints that a machine has none of the devices, which is not an error. report
 // returns the document of an empty plan with a warning.
-func nothingPresent(u *term.UI, d decision, absent error, report func(why string) any) error {
+func nothingPresent(u *term.UI, o given, absent error, report func(why string) any) error {
 	why := strings.ReplaceAll(absent.Error(), "\n", "; ")
-	if d.format != term.FormatTable {
+	if o.format != term.FormatTable {
 		u.Document.Show(report(why))
-	} else if !d.quiet {
+	} else if !o.quiet {
 		u.Printf("nothing to do: %s\n", term.Printable(why))
 	}
 	return nil

@@ -24,8 +24,7 @@ type CheckOptions struct {
 	Role    nova.Role    // of the machine; "" to infer it
 	// Confs are files of several machines; none: the files of this machine are read.
 	Confs       []nova.SideFiles
-	Documents   document.Source // opens the copies of Confs
-	Inventories document.Source
+	Inventories document.Source // opens the copies of Confs, too
 	Hypervisor  nova.Hypervisor // the versions that count instead of those of this machine
 	Flavors     *cloud.Options  // the cloud whose flavors are checked; nil for none
 }
@@ -131,7 +130,7 @@ func needsRestart(entries []change.Entry, program, file string, changed, start t
 // sides reads the files that are named, or everything of this machine.
 func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []string, err error) {
 	if len(o.Confs) > 0 {
-		sides, err := nova.ReadSides(root, o.Documents, o.Confs)
+		sides, err := nova.ReadSides(root, o.Inventories, o.Confs)
 		for i := range sides {
 			sides[i].Hypervisor = o.Hypervisor
 		}

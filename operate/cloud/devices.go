@@ -20,7 +20,7 @@ import (
 
 // DevicesOptions name what nova devices reads, and select the devices.
 type DevicesOptions struct {
-	Sources ExplainOptions // its Cloud, Documents, Confs, Inventories, Reports, Database and API
+	Sources ExplainOptions // its Cloud, Confs, Inventories, Reports, Database and API
 	// The devices to list: of a host, of an alias, of instances of a project (id, or with a cloud its
 	// name), in a state; "" for all.
 	Host, Alias, Project string

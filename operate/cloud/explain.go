@@ -22,9 +22,8 @@ type ExplainOptions struct {
 	Guest       explain.Options
 	Release     nova.Release // 0: the installed one, else the oldest with the cloud's newest microversion
 	Cloud       cloud.Options
-	Documents   document.Source // opens the files of Confs
 	Confs       []nova.SideFiles
-	Inventories document.Source
+	Inventories document.Source // opens the copies of Confs, too
 	Reports     document.Source // of guests, by which rows are judged
 	NovaPython  string          // the command that runs Python where Nova is installed, in words; "" for none
 	// The databases to read, by their URLs. If both are "", those that a controller's file names.
@@ -96,7 +95,7 @@ func (e *explaining) explanation(compute *cloud.Compute, server *explain.Server,
 func (e *explaining) readFiles() error {
 	var confErr, err error
 	if len(e.options.Confs) > 0 {
-		e.facts.Sides, confErr = nova.ReadSides(e.root, e.options.Documents, e.options.Confs)
+		e.facts.Sides, confErr = nova.ReadSides(e.root, e.options.Inventories, e.options.Confs)
 	}
 	e.hosts, err = nova.ReadInventories(e.options.Inventories, nova.ScopeGPUs)
 	return errors.Join(confErr, err)

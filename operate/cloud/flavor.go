@@ -17,8 +17,7 @@ import (
 type OfferOptions struct {
 	Inventories document.Source
 	Confs       []nova.SideFiles
-	Stdin       document.Source // for a file of Confs that is standard input
-	Release     nova.Release    // that reads Confs; zero for the installed one
+	Release     nova.Release // that reads Confs; zero for the installed one
 }
 
 // Offers are the configuration and the hardware of compute nodes against which flavors are checked.
@@ -37,7 +36,7 @@ func ReadOffers(root host.Root, o OfferOptions) (Offers, error) {
 	offers.Hosts, err = nova.ReadInventories(o.Inventories, nova.ScopeGPUs)
 	if len(o.Confs) > 0 {
 		offers.Release, offers.Warnings, releaseErr = o.Release.OrInstalledFor(root, o.Confs)
-		offers.Sides, sidesErr = nova.ReadSides(root, o.Stdin, o.Confs)
+		offers.Sides, sidesErr = nova.ReadSides(root, o.Inventories, o.Confs)
 	}
 	return offers, errors.Join(err, releaseErr, sidesErr)
 }
