@@ -61,7 +61,7 @@ type checkOptions struct {
 	words   func(flag string) []string
 }
 
-// warnsInterrupted: a check reads the journal once, and warns of interrupted changes by itself.
+// warnsInterrupted: a check, and status, reads the journal once, and warns of interrupted changes by itself.
 func (checkOptions) warnsInterrupted() {}
 
 func parseCheck(c *cli.Context, f *args.Faults) checkOptions {

@@ -128,11 +128,7 @@ func parseProperties(c *cli.Context, f *args.Faults, o flavor.Options) map[strin
 
 func parseFit(c *cli.Context, f *args.Faults) flavor.FitOptions {
 	fit := flavor.FitOptions{Inventories: documentsOf(c, "fit"), Reserve: flavor.DefaultReserve()}
-	for _, flag := range []string{"alias", "reserve-cores", "reserve-memory"} {
-		if c.IsSet(flag) && len(fit.Inventories.Paths) == 0 {
-			f.Add(args.UsageError("--"+flag+" requires --fit", f.SeeHelp()))
-		}
-	}
+	f.Require(c, "fit", "alias", "reserve-cores", "reserve-memory")
 	fit.Products = parseProducts(c, f)
 	if cores := f.Size(c, "reserve-cores", 0, args.Number); cores != nil {
 		fit.Reserve.Cores = *cores

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -70,7 +71,7 @@ EXIT STATUS
   1  the test could not be made, or a server could not be deleted
   2  the verdict is fail or unknown; --dry-run: the test can be made
   130  interrupted: the servers were deleted, unless the error says otherwise`,
-		Flags: append(reading(
+		Flags: slices.Concat(reading(
 			&cli.StringFlag{Name: "image", Usage: "boot `IMAGE`, a name or an id"},
 			&cli.StringFlag{Name: "network", Usage: "attach the server to `NETWORK`: a name, an id, none or auto (default none, or auto before Newton)"},
 			&cli.StringFlag{Name: "host", Usage: "boot on `HOST`, to which the scheduler's filters apply (Nova Train)"},
@@ -87,8 +88,7 @@ EXIT STATUS
 			&cli.BoolFlag{Name: "clean", Usage: "delete servers that killed tests have left"},
 			&cli.DurationFlag{Name: "wait", Value: 10 * time.Minute,
 				Usage: "wait at most `TIME` for the server to become active and the guest to report its devices"},
-			args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
-		), cloudFlags(timeoutOfCloud)...),
+		), args.PlanFlags(), cloudFlags(timeoutOfCloud)),
 		Action: action(u, parseFlavorTest, runFlavorTest),
 	}
 }

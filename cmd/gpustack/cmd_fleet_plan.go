@@ -86,20 +86,15 @@ type fleetPlanOptions struct {
 
 func parseFleetPlan(c *cli.Context, f *args.Faults) fleetPlanOptions {
 	opts := fleetPlanOptions{files: fleetFiles(c, f, "map"), mapFile: c.String("map"), by: fleet.By(f.Choice(c, "by"))}
-	keep, err := fleet.ParseKeep(c.String("keep"))
-	switch {
-	case !c.IsSet("keep"):
+	keep := args.Value(f, c, "keep", fleet.ParseKeep, host.Plain("write for example --keep 8 or --keep 25%"))
+	if !c.IsSet("keep") {
 		f.Add(args.UsageError("--keep is required", "write for example --keep 8, --keep 25% or --keep 0"))
-	case err != nil:
-		f.AddEach("--keep: ", err, host.Plain("write for example --keep 8 or --keep 25%"))
 	}
 	if !c.IsSet("map") {
 		f.Add(args.UsageError("--map is required", "openstack compute service list --service nova-compute --long -f json > FILE"))
 	}
 	goal, err := fleet.ParseGoal(c.String("goal"))
-	if err != nil {
-		f.AddEach("--goal: ", err, host.Plain("write for example --goal kernel=6.8.0-60-generic"))
-	}
+	f.AddEach("--goal: ", err, host.Plain("write for example --goal kernel=6.8.0-60-generic"))
 	if c.IsSet("max-nodes") && c.Int("max-nodes") < 1 {
 		f.Add(args.UsageError(fmt.Sprintf("--max-nodes: %d is not a number of nodes", c.Int("max-nodes")), "write for example --max-nodes 10"))
 	}

@@ -76,9 +76,7 @@ func parseHostBind(c *cli.Context, f *args.Faults) driversOptions {
 	opts.prepare.Driver = f.Choice(c, "driver")
 	opts.prepare.NVSwitch = machine.NVSwitch(f.Choice(c, "nvswitch"))
 	opts.mode = bind.Mode{Live: c.Bool("live"), StopServices: c.Bool("stop-services")}
-	if opts.mode.StopServices && !opts.mode.Live {
-		f.Add(args.UsageError("--stop-services requires --live", f.SeeHelp()))
-	}
+	f.Require(c, "live", "stop-services")
 	opts.service = f.Positive(c, "service-timeout")
 	return opts
 }

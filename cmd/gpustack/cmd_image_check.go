@@ -65,9 +65,7 @@ func parseImageCheck(c *cli.Context, f *args.Faults) imageCheckOptions {
 	if o.Flavor == "" {
 		f.Add(args.UsageError("--flavor is missing", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
 	}
-	if c.IsSet("alias") && len(opts.inventories.Paths) == 0 {
-		f.Add(args.UsageError("--alias requires --inventory", f.SeeHelp()))
-	}
+	f.Require(c, "inventory", "alias")
 	o.Products = parseProducts(c, f)
 	return opts
 }

@@ -73,15 +73,7 @@ func parseNovaCheck(c *cli.Context, f *args.Faults) novaCheckOptions {
 
 // parseHypervisor reads --libvirt and --qemu; a version that is not given is nil.
 func parseHypervisor(c *cli.Context, f *args.Faults) nova.Hypervisor {
-	version := func(flag string) nova.Version {
-		if !c.IsSet(flag) {
-			return nil
-		}
-		v, err := nova.ParseVersion(c.String(flag))
-		f.AddEach("--"+flag+": ", err, nil)
-		return v
-	}
-	return nova.Hypervisor{Libvirt: version("libvirt"), QEMU: version("qemu")}
+	return nova.Hypervisor{Libvirt: args.Value(f, c, "libvirt", nova.ParseVersion, nil), QEMU: args.Value(f, c, "qemu", nova.ParseVersion, nil)}
 }
 
 // parseConfs reads --conf. Files without a role of their own get the given one; "" stands for the

@@ -174,11 +174,7 @@ func parseRelease(c *cli.Context, f *args.Faults) nova.Release {
 	if c.String("release") == "auto" {
 		return 0
 	}
-	release, err := nova.ParseRelease(c.String("release"))
-	if err != nil {
-		f.Add(args.UsageError("--release: "+err.Error(), "--release takes auto, "+host.Listed(nova.ReleaseNames(), "or")+", or a newer one"))
-	}
-	return release
+	return args.Value(f, c, "release", nova.ParseRelease, host.Plain("--release takes auto, "+host.Listed(nova.ReleaseNames(), "or")+", or a newer one"))
 }
 
 func runNovaConfigure(ctx context.Context, u *term.UI, o given, opts novaConfigureOptions) error {

@@ -103,10 +103,7 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 		opts.prepare.VFs = n
 	}
 	if c.IsSet("guid-base") {
-		guid, err := rdma.ParseGUID(c.String("guid-base"))
-		if err != nil {
-			f.Add(args.UsageError("--guid-base: "+err.Error(), f.SeeHelp()))
-		}
+		guid := args.Value(f, c, "guid-base", rdma.ParseGUID, nil)
 		opts.prepare.GUIDBase = &guid
 	}
 	f.Exclude(c, "none", "device", "vfs", "whole", "for", "guid-base", "netns", "remove")

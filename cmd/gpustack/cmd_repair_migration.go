@@ -105,7 +105,7 @@ EXIT STATUS
 }
 
 func repairMigrationFlags() []cli.Flag {
-	return append(reading(
+	return slices.Concat(reading(
 		novaConfFlag("read nova.conf from"),
 		&cli.StringFlag{Name: "database", Usage: "judge only the cell whose database has this SQLAlchemy `URL`"},
 		&cli.StringFlag{Name: "api-database", Usage: "`URL` of nova_api, to find instances in other cells"},
@@ -126,8 +126,7 @@ func repairMigrationFlags() []cli.Flag {
 		&cli.DurationFlag{Name: "wait", Value: 150 * time.Second,
 			Usage: "wait at most `TIME` for nova-compute to free the devices, after offline repairs up to 30s for one that starts"},
 		metricsFlag(),
-		args.YesFlag(), args.QuietFlag(),
-	), cloudFlags(timeoutOfDatabases)...)
+	), args.AnswerFlags(), cloudFlags(timeoutOfDatabases))
 }
 
 type repairOptions struct {
@@ -158,11 +157,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 	}
 	excludeSelections(c, f)
 	f.Exclude(c, "dry-run", "apply")
-	for _, flag := range []string{"yes", "quiet", "max", "wait", "accept"} {
-		if c.IsSet(flag) && !opts.apply {
-			f.Add(args.UsageError("--"+flag+" requires --apply", ""))
-		}
-	}
+	f.Require(c, "apply", "yes", "quiet", "max", "wait", "accept")
 	if opts.most < 1 {
 		f.Add(args.UsageError("--max must be at least 1", ""))
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
@@ -40,20 +39,11 @@ EXIT STATUS
   1  error
   2  there is a next step`,
 		Flags:  reading(),
-		Action: action(u, parseStatus, runStatus),
+		Action: action(u, parseCheck, runStatus),
 	}
 }
 
-type statusOptions struct{}
-
-// warnsInterrupted: it reads the journal once, and shows interrupted changes by itself.
-func (statusOptions) warnsInterrupted() {}
-
-func parseStatus(c *cli.Context, f *args.Faults) statusOptions {
-	return statusOptions{}
-}
-
-func runStatus(ctx context.Context, u *term.UI, o given, _ statusOptions) error {
+func runStatus(ctx context.Context, u *term.UI, o given, _ checkOptions) error {
 	root := o.root
 	journal, interrupted := change.Look(ctx, root)
 	u.Warn(interrupted...)

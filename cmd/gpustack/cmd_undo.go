@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -81,8 +82,7 @@ EXAMPLES
   gpustack undo
   gpustack undo 3 --dry-run
   gpustack undo --all`,
-		Flags: append(reading(
-			args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag(),
+		Flags: slices.Concat(reading(args.DiffFlag()), args.PlanFlags(), []cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "undo every change of the files of this machine"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},
@@ -90,7 +90,7 @@ EXAMPLES
 			args.DocumentsFlag("guests", "of repair-migration --claim: guest report `FILE`, which proves that no guest uses the device"),
 			&cli.StringSliceFlag{Name: "host-is-off", Usage: "of repair-migration --claim: confirm that `HOST` is off and runs no guest (repeatable)"},
 			&cli.StringFlag{Name: "database", Usage: "of repair-migration: one cell's database, by its `URL`"},
-		), cloudFlags(timeoutOfDatabases)...),
+		}, cloudFlags(timeoutOfDatabases)),
 		Action: action(u, parseUndo, runUndo),
 	}
 }

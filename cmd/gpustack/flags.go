@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
@@ -23,12 +25,12 @@ func reading(own ...cli.Flag) []cli.Flag {
 
 // changing returns the flags of a command that changes a machine, with its own.
 func changing(own ...cli.Flag) []cli.Flag {
-	return append(reading(own...), args.DiffFlag(), args.DryRunFlag(), args.YesFlag(), args.QuietFlag())
+	return append(append(reading(own...), args.DiffFlag()), args.PlanFlags()...)
 }
 
 // changingCloud returns the flags of a command that changes a cloud, with its own.
 func changingCloud(own ...cli.Flag) []cli.Flag {
-	return append(append(reading(own...)[1:], args.DryRunFlag(), args.YesFlag(), args.QuietFlag()), cloudFlags(timeoutOfCloud)...)
+	return slices.Concat(reading(own...)[1:], args.PlanFlags(), cloudFlags(timeoutOfCloud))
 }
 
 // belowRoot is what --conf names in every command.

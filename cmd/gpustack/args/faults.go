@@ -148,6 +148,16 @@ func (f *Faults) Exclude(c *cli.Context, flag string, others ...string) {
 	}
 }
 
+// Require adds an error for each flag that is given without the one that it requires.
+func (f *Faults) Require(c *cli.Context, required string, flags ...string) {
+	isGiven := func(flag string) bool { return c.IsSet(flag) && c.Value(flag) != any(false) }
+	for _, flag := range flags {
+		if isGiven(flag) && !isGiven(required) {
+			f.Add(UsageError("--"+flag+" requires --"+required, ""))
+		}
+	}
+}
+
 // Choice returns the value of a [ChoiceFlag].
 func (f *Faults) Choice(c *cli.Context, name string) string {
 	value := c.String(name)
@@ -156,6 +166,16 @@ func (f *Faults) Choice(c *cli.Context, name string) string {
 		words := slices.DeleteFunc(slices.Clone(flag.Words), func(w string) bool { return w == "" })
 		f.Add(UsageError("--"+name+": unknown value "+strconv.Quote(value), "--"+name+" takes "+host.Listed(words, "or")))
 	}
+	return value
+}
+
+// Value parses the value of a flag, the zero value unless it is given. hint is that of each error.
+func Value[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T, error), hint host.Text) (value T) {
+	if !c.IsSet(flag) {
+		return value
+	}
+	value, err := parse(c.String(flag))
+	f.AddEach("--"+flag+": ", err, hint)
 	return value
 }
 

@@ -50,24 +50,23 @@ func DocumentsFlag(name, usage string) cli.Flag {
 	return manyPaths{&cli.StringSliceFlag{Name: name, Usage: usage + "; a folder, or - (repeatable)"}, PathRules{Kind: HandedOver, Stdin: true}}
 }
 
-// DryRunFlag returns the flag that stops after the plan.
-func DryRunFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "stop after the plan"}
-}
-
 // DiffFlag returns the flag that prints plans in full.
 func DiffFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "diff", Usage: "show the plan in full: each file as a diff, each write to sysfs"}
 }
 
-// YesFlag returns the flag that answers the question.
-func YesFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "apply the plan without a question"}
+// AnswerFlags returns the flags that answer the question of a command, and the one that prints no
+// plan.
+func AnswerFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "apply the plan without a question"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print nothing if nothing changes, else only warnings, the summary and the entry"},
+	}
 }
 
-// QuietFlag returns the flag that prints no plan.
-func QuietFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print nothing if nothing changes, else only warnings, the summary and the entry"}
+// PlanFlags returns the flags of a command that plans, asks and applies.
+func PlanFlags() []cli.Flag {
+	return append([]cli.Flag{&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "stop after the plan"}}, AnswerFlags()...)
 }
 
 // ofRun are the flags that say where a command works, what it prints and what it asks, not what it

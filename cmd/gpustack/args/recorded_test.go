@@ -29,10 +29,10 @@ func TestRecorded(t *testing.T) {
 		got := ""
 		app := &cli.App{Name: "gpustack", Commands: []*cli.Command{{Name: "host", Subcommands: []*cli.Command{{
 			Name: "change",
-			Flags: []cli.Flag{
+			Flags: append([]cli.Flag{
 				args.RootFlag(), args.OutputFlag("table", "json"), &cli.StringSliceFlag{Name: "device"}, &cli.StringFlag{Name: "driver"},
-				&cli.BoolFlag{Name: "unsafe"}, &cli.StringFlag{Name: "database"}, args.Secret(&cli.StringFlag{Name: "run"}), args.DryRunFlag(), args.YesFlag(),
-			},
+				&cli.BoolFlag{Name: "unsafe"}, &cli.StringFlag{Name: "database"}, args.Secret(&cli.StringFlag{Name: "run"}),
+			}, args.PlanFlags()...),
 			Action: func(c *cli.Context) error { got = args.Recorded(c); return nil },
 		}}}}}
 		if err := app.Run(append([]string{"gpustack", "host", "change"}, test.argv...)); err != nil || got != test.want {

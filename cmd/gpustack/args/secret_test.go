@@ -15,7 +15,7 @@ func TestWithoutSecrets(t *testing.T) {
 	app := func() *cli.App {
 		return &cli.App{Name: "gpustack", Commands: []*cli.Command{
 			{Name: "flavor", Subcommands: []*cli.Command{{Name: "test", ArgsUsage: "FLAVOR", Flags: []cli.Flag{
-				args.Secret(&cli.StringFlag{Name: "run"}), &cli.StringFlag{Name: "run-file"}, &cli.DurationFlag{Name: "run-wait"}, args.YesFlag(),
+				args.Secret(&cli.StringFlag{Name: "run"}), &cli.StringFlag{Name: "run-file"}, &cli.DurationFlag{Name: "run-wait"}, args.AnswerFlags()[0],
 			}}}},
 			{Name: "host", Subcommands: []*cli.Command{{Name: "prepare", Flags: []cli.Flag{args.RootFlag(), &cli.StringFlag{Name: "device"}}}}},
 		}}
