@@ -13,6 +13,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/nova"
 	"gpustack/nova/probe"
@@ -178,30 +179,35 @@ func runFlavorTest(ctx context.Context, u *term.UI, g given, opts flavorTestOpti
 	if err != nil {
 		return err
 	}
-	tests, report := clouds.NewTests(o.compute, o.engine), views.NewFlavorTest(o.head(ctx, true), o.compute)
-	if opts.clean {
-		return cleanTests(ctx, u, g, tests, &report)
-	}
-	unended, err := tests.Unended()
+	kind, report := servertest.Kind{Compute: o.compute, Root: o.engine.Store.Root}, views.NewFlavorTest(o.head(ctx, true), o.compute)
+	entries, err := o.engine.Store.List()
 	if err != nil {
 		return err
 	}
-	addWarnings(u, &report, views.UnendedTests(unended)...)
+	if opts.clean {
+		return cleanTests(ctx, u, o, kind, entries, &report)
+	}
+	addWarnings(u, &report, views.UnendedTests(kind.Unended(entries))...)
 	evidence, end, err := clouds.OpenEvidence(ctx, opts.database)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	plan, err := tests.Plan(ctx, opts.test, sources, &evidence)
+	is, err := servertest.Observe(ctx, o.compute.Cloud(), o.compute, opts.test, sources)
 	if err != nil {
 		return err
 	}
+	plan, err := servertest.NewPlan(opts.test, is, time.Now())
+	if err != nil {
+		return err
+	}
+	evidence.Placement = is.Placement
 	if err := report.AddPlan(plan); err != nil {
 		return err
 	}
 	showPlan(u, g, &report, func() { views.PrintFlavorTest(u, report, plan) }, plan.Warnings...)
 	return decide(u, g, "test it?", views.FlavorTestSummary(plan), &report, func() error {
-		return runTest(ctx, u, g, opts, servertest.Test{Kind: tests.Kind, Engine: tests.Engine, Plan: plan, Evidence: evidence}, &report)
+		return runTest(ctx, u, g, opts, servertest.Test{Kind: kind, Engine: o.engine, Plan: plan, Evidence: evidence}, &report)
 	})
 }
 
@@ -265,23 +271,22 @@ func runTest(ctx context.Context, u *term.UI, g given, opts flavorTestOptions, t
 }
 
 // cleanTests shows and deletes servers that tests have left.
-func cleanTests(ctx context.Context, u *term.UI, g given, tests clouds.Tests, r *views.FlavorTest) error {
-	plan, err := tests.PlanCleaning(ctx)
+func cleanTests(ctx context.Context, u *term.UI, o objects, kind servertest.Kind, entries []change.Entry, r *views.FlavorTest) error {
+	plan, err := kind.NewCleaning(ctx, entries, time.Now())
 	if err != nil {
 		return err
 	}
 	r.AddCleaning(plan)
 	summary := views.CleaningSummary(plan)
-	showPlan(u, g, r, func() { views.PrintLeftovers(u, *r, plan) })
-	return decide(u, g, "clean up?", summary, r, func() error {
+	showPlan(u, o.given, r, func() { views.PrintLeftovers(u, *r, plan) })
+	return decide(u, o.given, "clean up?", summary, r, func() error {
 		if err := u.Run.Begin(remedyTest); err != nil {
 			return err
 		}
-		err := tests.Clean(context.WithoutCancel(ctx), &plan)
-		if err != nil {
+		if err := kind.Clean(context.WithoutCancel(ctx), o.engine, &plan); err != nil {
 			return err
 		}
-		if r.Applied = true; g.format == term.FormatTable {
+		if r.Applied = true; o.format == term.FormatTable {
 			u.Note("%s", summary)
 		}
 		return nil

@@ -148,7 +148,21 @@ func TestTests(t *testing.T) {
 	c.Images = []map[string]any{{"id": "9", "name": "debian", "status": "active", "size": 1}}
 	root := hosttest.Lay(t, "-- etc/hostname --\na\n")
 	compute := connect(t, c)
-	tests := NewTests(compute, UndoEngine(compute, change.Store{Root: root, Dir: "/state"}))
+	engine, kind := UndoEngine(compute, change.Store{Root: root, Dir: "/state"}), servertest.Kind{Compute: compute, Root: root}
+	list := func() []change.Entry {
+		entries, err := engine.Store.List()
+		if err != nil {
+			t.Error(err)
+		}
+		return entries
+	}
+	newPlan := func(o servertest.Options, sources []nova.Defined) (servertest.Plan, error) {
+		is, err := servertest.Observe(t.Context(), compute.Cloud(), compute, o, sources)
+		if err != nil {
+			return servertest.Plan{}, err
+		}
+		return servertest.NewPlan(o, is, time.Now())
+	}
 
 	options := servertest.Options{FlavorName: "gpu", ImageName: "debian", Count: 1, Timeout: time.Minute}
 	evidence, end, err := OpenEvidence(t.Context(), "")
@@ -160,7 +174,7 @@ func TestTests(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if _, err := tests.Plan(t.Context(), options, nil, &evidence); !errors.Is(err, servertest.ErrNoIDs) {
+	if _, err := newPlan(options, nil); !errors.Is(err, servertest.ErrNoIDs) {
 		t.Errorf("%v", err)
 	}
 	conf := "/nova.conf"
@@ -171,32 +185,32 @@ func TestTests(t *testing.T) {
 	if err != nil || unread != nil {
 		t.Fatal(unread, err)
 	}
-	plan, err := tests.Plan(t.Context(), options, sources, &evidence)
-	if err != nil || len(plan.Wanted.IDs) != 1 || evidence.Placement == nil {
+	plan, err := newPlan(options, sources)
+	if err != nil || len(plan.Wanted.IDs) != 1 {
 		t.Fatalf("%+v, %v", plan, err)
 	}
 
-	if unended, err := tests.Unended(); err != nil || unended != nil {
-		t.Errorf("%+v, %v", unended, err)
+	if unended := kind.Unended(list()); unended != nil {
+		t.Errorf("%+v", unended)
 	}
-	entry, err := tests.Engine.Apply(t.Context(), change.Work{Command: "flavor test gpu", Change: tests.New(plan)})
+	entry, err := engine.Apply(t.Context(), change.Work{Command: "flavor test gpu", Change: kind.New(plan)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	unended, err := tests.Unended() // of this tree's processes, none is running
-	if err != nil || len(unended) != 1 || unended[0].ID != entry.ID {
-		t.Errorf("%+v, %v", unended, err)
+	unended := kind.Unended(list()) // of this tree's processes, none is running
+	if len(unended) != 1 || unended[0].ID != entry.ID {
+		t.Errorf("%+v", unended)
 	}
-	cleaning, err := tests.PlanCleaning(t.Context())
+	cleaning, err := kind.NewCleaning(t.Context(), list(), time.Now())
 	if err != nil || len(cleaning.Remove()) != 1 || len(cleaning.Closed) != 1 {
 		t.Fatalf("%+v, %v", cleaning, err)
 	}
-	tests.Pace = servertest.Pace{First: time.Millisecond, Most: time.Millisecond}
-	if err := tests.Clean(t.Context(), &cleaning); err != nil || !cleaning.Leftovers[0].Deleted {
+	kind.Pace = servertest.Pace{First: time.Millisecond, Most: time.Millisecond}
+	if err := kind.Clean(t.Context(), engine, &cleaning); err != nil || !cleaning.Leftovers[0].Deleted {
 		t.Errorf("%+v, %v", cleaning, err)
 	}
-	if unended, err := tests.Unended(); err != nil || unended != nil {
-		t.Errorf("%+v, %v", unended, err)
+	if unended := kind.Unended(list()); unended != nil {
+		t.Errorf("%+v", unended)
 	}
 }
 
