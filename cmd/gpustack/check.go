@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -12,7 +15,11 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/checklist"
+	"gpustack/host/edit"
 	"gpustack/host/machine"
+	"gpustack/host/metrics"
+	"gpustack/host/rdma/rdmacheck"
+	"gpustack/host/rdma/trial"
 	"gpustack/operate/node"
 )
 
@@ -99,4 +106,144 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, o given, opts chec
 		return fmt.Errorf("%s: %w", root.Path("/"), checklist.ErrUnknown)
 	}
 	return nil
+}
+
+func hostCheck() checkCommand {
+	return checkCommand{
+		name:  "host check",
+		usage: "check whether the machine is ready to assign GPUs",
+		description: `
+Checks everything that GPU passthrough depends on, in this order: CPU, firmware, IOMMU,
+kernel arguments now and at the next boot, modules of each kernel, the functions and
+their IOMMU groups, and the record of host prepare. Reads files below the root and runs
+no program.
+
+` + checkHelp + `
+
+Changes nothing but a cache: run by root on the machine itself, without --root, it
+remembers the contents of initramfs images in /var/cache/gpustack/initramfs.json, so that
+each image is unpacked once. That file may be deleted at any time.
+
+Before host prepare, the checks show what would prevent it. After host prepare, they
+show whether a reboot is pending, whether the machine is as planned, or whether it has
+drifted. A check that depends on a failed check is skipped.
+
+--metrics also writes the results to a file of the textfile collector of node_exporter, in
+a folder that exists; see docs/monitoring.md. After an error nothing is written, so that
+the time of the last run shows it.
+
+EXAMPLES
+  gpustack host check
+  gpustack host check --root /mnt/sosreport
+  gpustack host check --metrics gpustack-host-check.prom`,
+		flags: []cli.Flag{metricsFlag()},
+		check: checkHost,
+	}
+}
+
+func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
+	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, in.root), in.journal)), nil
+}
+
+func rdmaCheck() checkCommand {
+	return checkCommand{
+		name:  "rdma check",
+		usage: "check the RDMA stack, from modules to ports and VFs",
+		description: `
+Checks everything that programs, containers and guests with RDMA depend on, in this order:
+adapters, kernel modules, libraries and their versions, device nodes, PCIe links and
+GPUDirect, ports, GIDs, IPoIB, network namespaces, limits of locked memory, and the record of
+rdma prepare with the steps of this boot. Reads files below the root; opens no connection
+and runs no program. gpustack rdma test sends data.
+
+` + checkHelp + `
+docs/rdma.md lists the messages with their causes. --metrics is that of host check.
+
+EXAMPLES
+  gpustack rdma check
+  gpustack rdma check --metrics gpustack-rdma-check.prom`,
+		flags: []cli.Flag{metricsFlag()},
+		check: checkRDMA,
+	}
+}
+
+func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error) {
+	checked, err := rdmacheck.Check(in.root, in.journal)
+	if err != nil {
+		return nil, err
+	}
+	testable := trial.Rping().Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
+	return views.NewRDMACheck(in.root, checked, testable), nil
+}
+
+func containerCheck() checkCommand {
+	return checkCommand{
+		usage: "check whether containers can use GPUs and adapters",
+		description: `
+Checks everything that containers with GPUs or RDMA adapters depend on: the driver, its
+libraries and device nodes, every CDI spec in /etc/cdi and /run/cdi, roles, and images.
+--image-dir DIR judges an image in its root folder, by podman image mount or a docker export
+that is unpacked: which libcuda its programs load, whether the driver runs its CUDA, and
+whether its libraries see the adapters. DIR is not below the root.
+
+` + checkHelp + `
+docs/containers.md lists the messages with their causes.
+
+Reads files below the root only: NVIDIA's libraries and programs are neither loaded nor
+started, because they create device nodes on the running machine.
+
+EXAMPLES
+  gpustack container check
+  gpustack container check --image-dir /srv/images/pytorch`,
+		flags: []cli.Flag{
+			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder (repeatable)"},
+				args.PathRules{Kind: args.HandedOver}),
+		},
+		check: checkContainers,
+	}
+}
+
+func checkContainers(_ context.Context, _ *term.UI, in checkInput) (checkReport, error) {
+	checked, err := node.CheckContainers(in.root, in.words("image-dir"))
+	if err != nil {
+		return nil, err
+	}
+	return views.NewContainerCheck(in.root, checked), nil
+}
+
+// metricsSuffix is the suffix of the names of the files that node_exporter reads (node_exporter,
+// collector/textfile.go).
+const metricsSuffix = ".prom"
+
+// metricsFlag returns the flag --metrics.
+func metricsFlag() cli.Flag {
+	return args.Path(&cli.StringFlag{Name: "metrics", Usage: "also write metrics for node_exporter to `FILE`.prom, replacing it"},
+		args.PathRules{Kind: args.HandedOver})
+}
+
+// parseMetrics returns the value of --metrics, "" if it is not given. A file that node_exporter
+// would not read is a fault, so that no metrics are missing unnoticed.
+func parseMetrics(c *cli.Context, f *args.Faults) string {
+	file := c.String("metrics")
+	if c.IsSet("metrics") && !strings.HasSuffix(file, metricsSuffix) {
+		f.Add(args.UsageError("--metrics: "+strconv.Quote(file)+" does not end in "+metricsSuffix, "node_exporter reads no other files"))
+	}
+	return file
+}
+
+// writeMetrics writes the metrics of a command that has completed, unless file is "". Every user
+// can read the file: node_exporter runs as a user of its own.
+func writeMetrics(u *term.UI, file, command string, samples []metrics.Sample) error {
+	if file == "" {
+		return nil
+	}
+	text, err := metrics.Encode(append(metrics.OfRun(command, programVersion(), time.Now()), samples...))
+	if err != nil {
+		return err
+	}
+	if err := u.Run.Begin(nil); err != nil {
+		return err
+	}
+	defer u.Run.End()
+	return edit.Replace(file, text, 0o644)
 }

@@ -2,7 +2,7 @@
 // every change before it is made, applies it, verifies it and can undo it. See README.md and
 // gpustack --help.
 //
-// newApp (app.go) lists the commands; a file cmd_NAME.go parses one, calls the packages that
+// newApp (app.go) lists the commands; a file cmd_NAME.go parses one or a few, calls the packages that
 // decide, and prints. Nothing here decides about a machine, a cloud or a database.
 package main
 

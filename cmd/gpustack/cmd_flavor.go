@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/nova"
 	"gpustack/nova/flavor"
+	clouds "gpustack/operate/cloud"
 )
 
 func newFlavorCreateCommand(u *term.UI) *cli.Command {
@@ -181,5 +183,99 @@ func runFlavorCreate(ctx context.Context, u *term.UI, g given, opts flavorCreate
 			report.After = made.Move.After
 			return views.FlavorMade(made.Move)
 		},
+	}, &report)
+}
+
+func newFlavorListCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "list the flavors whose guests get devices",
+		Description: `
+Lists the flavors that request devices and that the user may see; an administrator also
+sees private flavors and the projects that may use them. With --conf or --inventory it
+shows which hosts can provide the devices of each flavor when all devices are free.
+Without --conf an alias stands for the product that host scan gives that name. Changes
+nothing.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack flavor list
+  gpustack flavor list --conf controller=/etc/nova/nova.conf --inventory gpu1.json
+  gpustack flavor list --os-cloud lab -o json`,
+		Flags: append(reading(
+			confsFlag("check against", ""),
+			releaseFlag(),
+			inventoryFlag("check against the hardware in `FILE`, JSON or YAML of host scan"),
+		), cloudFlags(timeoutOfCloud)...),
+		Action: action(u, parseFlavorList, runFlavorList),
+	}
+}
+
+func parseFlavorList(c *cli.Context, f *args.Faults) clouds.OfferOptions {
+	return clouds.OfferOptions{Confs: parseConfs(c, f, ""), Release: parseRelease(c, f), Inventories: documentsOf(c, "inventory")}
+}
+
+func runFlavorList(ctx context.Context, u *term.UI, o given, opts clouds.OfferOptions) error {
+	offers, err := clouds.ReadOffers(o.root, opts)
+	if err != nil {
+		return err
+	}
+	compute, err := connect(ctx, o.cloud)
+	if err != nil {
+		return err
+	}
+	flavors, warnings, err := clouds.ListFlavors(ctx, compute, offers)
+	if err != nil {
+		return err
+	}
+	report := views.FlavorList{Schema: 1, Cloud: compute.URL, Flavors: flavors, Warnings: slices.Concat(offers.Warnings, warnings)}
+	if o.format != term.FormatTable {
+		u.Document.Show(report)
+		return nil
+	}
+	views.PrintFlavors(u, report, len(offers.Sides)+len(offers.Hosts) > 0)
+	return nil
+}
+
+func newFlavorDeleteCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:      "delete",
+		Usage:     "delete a flavor whose guests get devices",
+		ArgsUsage: "NAME",
+		Description: `
+Shows the flavor with this name or id, asks, deletes it and records that. "gpustack undo"
+creates it again, with the same id. Flavors that instances of any project have, and
+flavors that do not request devices, are refused.
+
+` + cloudHelp + `
+
+EXAMPLES
+  gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes`,
+		Flags:  changingCloud(),
+		Action: action(u, parseFlavorDelete, runFlavorDelete),
+	}
+}
+
+func parseFlavorDelete(c *cli.Context, f *args.Faults) (name string) {
+	return f.Arguments(c, "NAME")[0]
+}
+
+func runFlavorDelete(ctx context.Context, u *term.UI, g given, nameOrID string) error {
+	o, err := openObjects(ctx, u, g)
+	if err != nil {
+		return err
+	}
+	move, err := flavor.PlanDeletion(ctx, o.compute, nameOrID)
+	if err != nil {
+		return err
+	}
+	plan, name := flavor.Plan{Move: move}, move.Name()
+	report := views.NewFlavorPlan(o.head(ctx, true), o.compute, plan, nil)
+	return o.carryOut(ctx, u, objectPlan{
+		work:     change.Work{Command: "flavor delete " + name, Change: flavor.Kind(o.compute).New(move)},
+		show:     func() { views.PrintFlavorPlan(u, report, plan) },
+		question: "delete it?", summary: views.FlavorSummary(move),
+		done: func() string { return "deleted flavor " + term.Printable(name) },
 	}, &report)
 }

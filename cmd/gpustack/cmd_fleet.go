@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -18,6 +20,107 @@ import (
 	"gpustack/host/document"
 	"gpustack/nova/drain"
 )
+
+func newFleetShowCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:      "show",
+		Usage:     "show layouts of GPUs, odd nodes, and how GPUs are used",
+		ArgsUsage: "FILE...",
+		Description: `
+Lists what is odd about nodes, then a row per layout, then the use of the GPUs of each
+product. A layout is what nodes have in common: products, addresses, NUMA nodes and
+members of IOMMU groups. A node is odd if many more nodes have the layout from which it
+differs: a lost or added card, a moved address, another product, NUMA node, group, driver
+or firmware (with host scan --machine), the console on a GPU; and if host check finds a
+PCIe link with too few lanes, a machine that is not ready, or a pending reboot. So is a
+node with GPUs whose use is unknown.
+
+` + fleetDocuments + `
+
+A GPU is free only if host scan shows it ready for guests and a complete output of host
+guests shows that no guest has it, not even one that is powered off. What the documents do
+not show is unknown.
+
+EXAMPLES
+  gpustack fleet show nodes
+  gpustack fleet show scans checks guests --max-age 24h
+  cat *.jsonl | gpustack fleet show - -o json`,
+		Flags: []cli.Flag{
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
+			&cli.DurationFlag{Name: "max-age", Usage: "list documents that were made longer than `TIME` ago, such as 24h (default: no limit)"},
+		},
+		Action: action(u, parseFleetShow, runFleetShow),
+	}
+}
+
+type fleetShowOptions struct {
+	files  []string
+	maxAge time.Duration
+}
+
+func parseFleetShow(c *cli.Context, f *args.Faults) fleetShowOptions {
+	return fleetShowOptions{fleetFiles(c, f), f.Positive(c, "max-age")}
+}
+
+func runFleetShow(_ context.Context, u *term.UI, o given, opts fleetShowOptions) error {
+	found, err := readFleet(u, opts.files...)
+	if err != nil {
+		return err
+	}
+	report := views.NewFleetShow(found, opts.maxAge, reportTime())
+	return showReport(u, o.format, report, func() { report.Print(u) }, true)
+}
+
+func newFleetDiffCommand(u *term.UI) *cli.Command {
+	return &cli.Command{
+		Name:      "diff",
+		Usage:     "show what changed between two sets of documents",
+		ArgsUsage: "OLD_DIR NEW_DIR",
+		Description: `
+Lists the nodes and functions that were added or removed, that have moved to another
+address, or that have changed: driver, NUMA node, IOMMU group, product, device type and
+role of functions; kernel, firmware, verdict and name in Nova of nodes. Functions are GPUs,
+what shares a card or an IOMMU group with one, and NVSwitches. What guests use is no
+difference.
+
+So a dead GPU is found: its function is missing after a reboot, and Nova shows only a row
+that it never allocates.
+
+` + fleetDocuments + `
+
+EXAMPLES
+  gpustack fleet diff nodes.yesterday nodes
+  cat *.jsonl | gpustack fleet diff nodes.yesterday - -o json`,
+		Flags:  []cli.Flag{args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML)},
+		Action: action(u, parseFleetDiff, runFleetDiff),
+	}
+}
+
+type fleetDiffOptions struct{ earlier, later string }
+
+func parseFleetDiff(c *cli.Context, f *args.Faults) fleetDiffOptions {
+	files := f.Arguments(c, "OLD_DIR", "NEW_DIR")
+	if files[0] == document.Stdin && files[1] == document.Stdin {
+		f.Add(args.UsageError("standard input is given more than once", "give - once"))
+	}
+	return fleetDiffOptions{files[0], files[1]}
+}
+
+func runFleetDiff(_ context.Context, u *term.UI, o given, opts fleetDiffOptions) error {
+	earlier, errEarlier := readFleet(u, opts.earlier)
+	if errEarlier == nil && earlier.NeedScan() != nil {
+		errEarlier = fmt.Errorf("OLD_DIR %s: %w", document.Name(opts.earlier), earlier.NeedScan())
+	}
+	later, errLater := readFleet(u, opts.later)
+	if errLater == nil && later.NeedScan() != nil {
+		errLater = fmt.Errorf("NEW_DIR %s: %w", document.Name(opts.later), later.NeedScan())
+	}
+	if err := errors.Join(errEarlier, errLater); err != nil {
+		return err
+	}
+	report := views.NewFleetDiff(earlier, later)
+	return showReport(u, o.format, report, func() { report.Print(u) }, len(report.Differences) == 0)
+}
 
 // formatAnsible is the format of a static inventory of Ansible.
 const formatAnsible = "ansible-inventory"
@@ -147,4 +250,46 @@ func runFleetPlan(_ context.Context, u *term.UI, g given, opts fleetPlanOptions)
 		return report.PrintAnsible(u, names)
 	}
 	return showReport(u, g.format, report, func() { report.Print(u) }, true)
+}
+
+// fleetDocuments is the part of the help of commands on a fleet that says what they read.
+const fleetDocuments = `Reads the output of host scan, host check and host guests, as JSON or YAML: files,
+folders, or - for standard input, with one document a file or several (JSON lines). Of one
+host and kind the newest document counts. gpustack connects to no node: docs/fleet.md says
+how to collect the documents.`
+
+// fleetFiles returns the paths of documents, of which there must be at least one. Standard input
+// may be given once; a flag may name it too.
+func fleetFiles(c *cli.Context, f *args.Faults, flags ...string) []string {
+	files := c.Args().Slice()
+	if len(files) == 0 {
+		f.Add(args.UsageError("FILE is missing", f.SeeHelp()))
+	}
+	stdin := 0
+	for _, file := range files {
+		if file == "" {
+			f.Add(args.UsageError(strconv.Quote(file)+" is an empty path", f.SeeHelp()))
+		}
+		if file == document.Stdin {
+			stdin++
+		}
+	}
+	if slices.ContainsFunc(flags, func(flag string) bool { return c.String(flag) == document.Stdin }) {
+		stdin++
+	}
+	if stdin > 1 {
+		f.Add(args.UsageError("standard input is given more than once", "give - once, and files or folders for the rest"))
+	}
+	return files
+}
+
+// readFleet reads documents, and prints warnings about them.
+func readFleet(u *term.UI, files ...string) (fleet.Fleet, error) {
+	debug.SetGCPercent(100) // main sets more for short runs; this one may read thousands of documents
+	found, err := fleet.Read(documentsAt(u, files...))
+	if err != nil {
+		return fleet.Fleet{}, err
+	}
+	u.Warn(found.Warnings...)
+	return found, nil
 }
