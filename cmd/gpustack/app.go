@@ -44,7 +44,7 @@ func newApp(u *term.UI, words []string) app {
 	})
 	line := args.Parse(a, words)
 	a.Metadata[keyUI] = u
-	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.WithoutSecrets()
+	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.Shown
 	below := func(c host.Command) host.Command {
 		c = args.Below(c, line.Root)
 		if line.Release != "" && !c.IsElsewhere() && !c.HasFlag("release") && takes(a.Commands, c, "release") {

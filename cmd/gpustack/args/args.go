@@ -23,12 +23,13 @@ import (
 // argument as an argument and ignore it.
 type Line struct {
 	app       *cli.App
-	faults    *Faults  // unknown commands and flags
-	words     []string // as given, without the program's name
-	secrets   []secretValue
-	flags     [][]string // each with its value, if the value is a separate word
+	at        *cli.Command // Command, or what the program has without one
+	faults    *Faults      // unknown commands and flags
+	words     []string     // as given, without the program's name
+	flags     [][]string   // each with its value, if the value is a separate word
 	arguments []string
 
+	Shown   []string // the words, without the program's name, with the hash of each value that may contain secrets in its place
 	Path    []string // names of the command and its parents
 	Command *cli.Command
 	Help    bool   // help is requested, which takes precedence over errors in flags and arguments
@@ -40,17 +41,10 @@ type Line struct {
 	Tree    string // the folder into which the snapshot that --root names is unpacked, or ""
 }
 
-// secretValue is a value of the command line that may contain secrets.
-type secretValue struct {
-	at    int // the index of the word that is the value, or ends with it
-	value string
-}
-
 // Parse splits a command line, whose first word is the program's name, for an application. It
 // disables defaults of urfave/cli, so that a.Run reports errors as Parse does.
 func Parse(a *cli.App, args []string) *Line {
-	line := &Line{app: a, faults: &Faults{}, words: args[min(1, len(args)):]}
-	line.takeAll(line.words)
+	line := newLine(a, args[min(1, len(args)):])
 	line.faults.command = strings.Join(append([]string{a.Name}, line.Path...), " ")
 	line.Format, line.Root, line.Release = line.last("output", "o"), line.last("root"), line.last("release")
 	line.check()
@@ -58,10 +52,13 @@ func Parse(a *cli.App, args []string) *Line {
 	return line
 }
 
-func (l *Line) takeAll(words []string) {
+// newLine splits the words of a command line, without the program's name.
+func newLine(a *cli.App, words []string) *Line {
+	line := &Line{app: a, at: &cli.Command{Flags: a.Flags, Subcommands: a.Commands}, faults: &Faults{}, words: words, Shown: slices.Clone(words)}
 	for len(words) > 0 {
-		words = l.take(words)
+		words = line.take(words)
 	}
+	return line
 }
 
 // take consumes one word, and the value of a flag, and returns the remaining words.
@@ -73,7 +70,7 @@ func (l *Line) take(words []string) (rest []string) {
 		return nil
 	case len(word) > 1 && word[0] == '-':
 		return l.takeFlag(word, rest)
-	case len(l.arguments) > 0 || len(l.subcommands()) == 0:
+	case len(l.arguments) > 0 || len(l.at.Subcommands) == 0:
 		l.arguments = append(l.arguments, word)
 	case word == "help":
 		l.Help, l.Whole = true, true
@@ -83,26 +80,10 @@ func (l *Line) take(words []string) (rest []string) {
 	return rest
 }
 
-// subcommands returns the commands that may follow.
-func (l *Line) subcommands() []*cli.Command {
-	if l.Command == nil {
-		return l.app.Commands
-	}
-	return l.Command.Subcommands
-}
-
-// known returns the flags of the command.
-func (l *Line) known() []cli.Flag {
-	if l.Command == nil {
-		return l.app.Flags
-	}
-	return l.Command.Flags
-}
-
 // flag returns a flag of the command, or else the flag of that name of another one, for flags may
 // stand before the command, or nil.
 func (l *Line) flag(name string) cli.Flag {
-	if flag := FindFlag(l.known(), name); flag != nil {
+	if flag := FindFlag(l.at.Flags, name); flag != nil {
 		return flag
 	}
 	for _, c := range Commands(l.app.Commands) {
@@ -115,10 +96,10 @@ func (l *Line) flag(name string) cli.Flag {
 
 // descend consumes the name of a command.
 func (l *Line) descend(name string) {
-	known := l.subcommands()
+	known := l.at.Subcommands
 	for _, c := range known {
 		if c.HasName(name) {
-			l.Path, l.Command = append(l.Path, name), c
+			l.Path, l.Command, l.at = append(l.Path, name), c, c
 			return
 		}
 	}
@@ -163,15 +144,16 @@ func (l *Line) takeFlag(word string, rest []string) []string {
 	}
 	follows := flag != nil && TakesValue(flag)
 	if flag == nil && len(rest) > 0 {
-		isCommand := slices.ContainsFunc(l.subcommands(), func(c *cli.Command) bool { return c.HasName(rest[0]) })
+		isCommand := slices.ContainsFunc(l.at.Subcommands, func(c *cli.Command) bool { return c.HasName(rest[0]) })
 		follows = !isCommand && !strings.HasPrefix(rest[0], "-")
 	}
 	follows = follows && !hasValue && len(rest) > 0
-	at := len(l.words) - len(rest) // of the next word
-	if isSecret(flag) && hasValue {
-		l.secrets = append(l.secrets, secretValue{at - 1, value})
-	} else if isSecret(flag) && follows {
-		l.secrets = append(l.secrets, secretValue{at, rest[0]})
+	if isSecret(flag) && (hasValue || follows) {
+		at := len(l.words) - len(rest) - 1 // of the word that is the value, or ends with it
+		if follows {
+			at, value = at+1, rest[0]
+		}
+		l.Shown[at] = strings.TrimSuffix(l.Shown[at], value) + host.Hash([]byte(value))
 	}
 	if follows {
 		l.flags = append(l.flags, []string{word, rest[0]})
@@ -225,14 +207,14 @@ func (l *Line) last(names ...string) (last string) {
 // check adds errors for flags that the command does not have or whose values are missing, and
 // removes these flags.
 func (l *Line) check() {
-	if l.Unknown || len(l.subcommands()) > 0 && l.Command != nil {
+	if l.Unknown || len(l.at.Subcommands) > 0 && l.Command != nil {
 		l.flags = nil // an unknown or incomplete command has no flags to check
 		return
 	}
 	given := map[string]bool{}
 	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
 		name, _, hasValue := cutFlag(words[0])
-		flag := FindFlag(l.known(), name)
+		flag := FindFlag(l.at.Flags, name)
 		switch {
 		case flag == nil:
 			l.faults.unknown = true
@@ -259,7 +241,7 @@ func (l *Line) suggestFlag(name string) string {
 	if name == "force" {
 		return "there is no --force: --allow ADDRESS lifts the refusal of one function, --yes answers the question; " + see
 	}
-	similar := cli.SuggestFlag(l.known(), name, true)
+	similar := cli.SuggestFlag(l.at.Flags, name, true)
 	if l.Command == nil || !alike(strings.TrimLeft(similar, "-"), name) || slices.Contains(notSuggested(), similar) {
 		return see
 	}
@@ -289,16 +271,6 @@ func (l *Line) Arranged() []string {
 		line = append(line, "--root", l.Tree)
 	}
 	return append(append(line, "--"), l.arguments...)
-}
-
-// WithoutSecrets returns the words of the command line, without the program's name, with the hash
-// of each value that may contain secrets in its place.
-func (l *Line) WithoutSecrets() []string {
-	shown := slices.Clone(l.words)
-	for _, s := range l.secrets {
-		shown[s.at] = strings.TrimSuffix(shown[s.at], s.value) + host.Hash([]byte(s.value))
-	}
-	return shown
 }
 
 // tame disables urfave/cli v2 defaults in every command: printing the whole help after a wrong

@@ -39,9 +39,7 @@ const (
 // NewCompletion returns the completion of a command line after words. machine is the root without
 // --root.
 func NewCompletion(a *cli.App, words []string, machine string) *Completion {
-	line := &Line{app: a, faults: &Faults{}, words: words}
-	line.takeAll(words)
-	return &Completion{Line: line, machine: machine}
+	return &Completion{Line: newLine(a, words), machine: machine}
 }
 
 // Complete returns the completions of next, and what the shell completes itself ("files", "dirs" or
@@ -62,8 +60,8 @@ func (v *Completion) Complete(next string, values ValueSource) (offers []Offer, 
 	case strings.HasPrefix(next, "-"):
 		offers = line.flagOffers()
 	case line.Unknown:
-	case len(line.subcommands()) > 0:
-		for _, c := range line.subcommands() {
+	case len(line.at.Subcommands) > 0:
+		for _, c := range line.at.Subcommands {
 			if !c.Hidden {
 				offers = append(offers, Offer{c.Name, c.Usage})
 			}
@@ -197,12 +195,12 @@ func (v *Completion) filesBelow() (offers []Offer) {
 // flagOffers returns the flags that may follow: all of the command, without those that are given
 // already and can be given only once.
 func (l *Line) flagOffers() (offers []Offer) {
-	for _, flag := range l.known() {
+	for _, flag := range l.at.Flags {
 		given := slices.ContainsFunc(l.flags, func(words []string) bool {
 			name, _, _ := cutFlag(words[0])
 			return slices.Contains(flag.Names(), name)
 		})
-		if documented, ok := flag.(cli.DocGenerationSliceFlag); given && (!ok || !documented.IsSliceFlag()) {
+		if given && !isRepeatable(flag) {
 			continue
 		}
 		_, usage := DescribeFlag(flag)

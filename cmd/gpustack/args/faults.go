@@ -110,8 +110,8 @@ func Number(s string) (int, error) {
 func (f *Faults) Err() error {
 	all := slices.Clone(f.all)
 	for i, err := range all {
-		if u, ok := err.(*usageError); ok && len(u.hint) == 0 { //nolint:errorlint // an error that wraps one has a hint
-			all[i] = UsageError(u.problem, f.SeeHelp())
+		if _, ok := err.(usageError); ok { //nolint:errorlint // an error that wraps one has a hint
+			all[i] = host.WithHint(err, f.SeeHelp())
 		}
 	}
 	return errors.Join(all...)
@@ -195,25 +195,16 @@ func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T
 	return list
 }
 
-// UsageError returns an error in the command line, with a hint or "".
+// UsageError returns an error in the command line, with a hint, or "" for that which names the help
+// of the command. The problem may repeat a word of the command line, without the credentials of a
+// URL.
 func UsageError[T string | host.Text](problem string, hint T) error {
-	return &usageError{problem, host.Textf("%s", hint)}
+	err := usageError{errors.New(host.WithoutCredentials(problem))}
+	if text := host.Textf("%s", hint); len(text) > 0 {
+		return host.WithHint(err, text)
+	}
+	return err
 }
 
-// usageError is an error in the command line, with a hint.
-type usageError struct {
-	problem string
-	hint    host.Text
-}
-
-// Error returns the problem, which may repeat a word of the command line, without the credentials
-// of a URL.
-func (e *usageError) Error() string {
-	return host.WithoutCredentials(e.problem)
-}
-
-// Hint returns the hint, or "".
-func (e *usageError) Hint() string { return e.hint.String() }
-
-// HintText returns the hint with its commands as parts, or "".
-func (e *usageError) HintText() host.Text { return e.hint }
+// usageError is an error in the command line, without a hint.
+type usageError struct{ error }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
@@ -122,16 +123,14 @@ func listCommands(prefix string, tree []*cli.Command) string {
 // listFlags lists flags in two columns.
 func listFlags(flags []cli.Flag) string {
 	var b strings.Builder
-	width := len("-h, --help")
-	for _, flag := range flags {
-		spelling, _ := DescribeFlag(flag)
-		width = max(width, len(spelling))
-	}
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, flag := range flags {
 		spelling, usage := DescribeFlag(flag)
-		fmt.Fprintf(&b, "  %-*s  %s\n", width, spelling, usage)
+		fmt.Fprintf(w, "  %s\t%s\n", spelling, usage)
 	}
-	return b.String() + fmt.Sprintf("  %-*s  show help\n", width, "-h, --help")
+	fmt.Fprintln(w, "  -h, --help\tshow help")
+	w.Flush() //nolint:errcheck // into memory
+	return b.String()
 }
 
 // DescribeFlag returns a flag's synopsis ("-o, --output FORMAT") and its description. The word in

@@ -33,7 +33,7 @@ func TestWithoutSecrets(t *testing.T) {
 		{"", ""},
 	} {
 		argv := strings.Fields("gpustack " + test.argv)
-		if got := strings.Join(args.Parse(app(), argv).WithoutSecrets(), " "); got != test.want {
+		if got := strings.Join(args.Parse(app(), argv).Shown, " "); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 		if got := strings.Join(argv[1:], " "); got != test.argv {
