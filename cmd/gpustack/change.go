@@ -258,7 +258,7 @@ type objects struct {
 
 // openObjects connects to a cloud, and recovers interrupted changes of its objects.
 func openObjects(ctx context.Context, u *term.UI, o given) (objects, error) {
-	compute, err := connect(ctx, o.cloud)
+	compute, err := cloud.ConnectCompute(ctx, o.cloud)
 	if err != nil {
 		return objects{}, err
 	}
@@ -309,7 +309,7 @@ func undoObject(ctx context.Context, u *term.UI, o given, store change.Store, en
 	if err := clouds.Known(entry); err != nil {
 		return err
 	}
-	compute, err := connect(ctx, o.cloud)
+	compute, err := cloud.ConnectCompute(ctx, o.cloud)
 	if err != nil {
 		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
 	}

@@ -14,6 +14,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 	clouds "gpustack/operate/cloud"
 )
@@ -221,7 +222,7 @@ func runFlavorList(ctx context.Context, u *term.UI, o given, opts clouds.OfferOp
 	if err != nil {
 		return err
 	}
-	compute, err := connect(ctx, o.cloud)
+	compute, err := cloud.ConnectCompute(ctx, o.cloud)
 	if err != nil {
 		return err
 	}

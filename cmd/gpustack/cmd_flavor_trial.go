@@ -16,6 +16,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
 	"gpustack/nova/probe"
 	"gpustack/nova/servertest"
 	clouds "gpustack/operate/cloud"
@@ -213,7 +214,7 @@ func runFlavorTest(ctx context.Context, u *term.UI, g given, opts flavorTestOpti
 
 // openTests is openObjects while other tests may be using the journal.
 func openTests(ctx context.Context, u *term.UI, g given) (objects, error) {
-	compute, err := connect(ctx, g.cloud)
+	compute, err := cloud.ConnectCompute(ctx, g.cloud)
 	if err != nil {
 		return objects{}, err
 	}

@@ -75,8 +75,6 @@ func parseHostScan(c *cli.Context, f *args.Faults) node.ScanOptions {
 		Machine:  c.Bool("machine"),
 		Tree:     format == formatTree || format == formatDot,
 		Document: format == term.FormatJSON || format == term.FormatYAML,
-		Version:  programVersion(),
-		Time:     reportTime(),
 	}
 }
 
@@ -88,6 +86,7 @@ func runHostScan(ctx context.Context, u *term.UI, o given, opts node.ScanOptions
 	if err != nil {
 		return err
 	}
+	shown.Version, shown.Time = programVersion(), reportTime()
 	u.Warn(shown.AllWarnings()...)
 	switch o.format {
 	case term.FormatTable:

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/document"
 	"gpustack/nova"
+	"gpustack/nova/cloud"
 	"gpustack/nova/flavor"
 	"gpustack/nova/image"
 )
@@ -78,7 +79,7 @@ func runImageCheck(ctx context.Context, u *term.UI, o given, opts imageCheckOpti
 	if err != nil {
 		return err
 	}
-	compute, err := connect(ctx, o.cloud)
+	compute, err := cloud.ConnectCompute(ctx, o.cloud)
 	if err != nil {
 		return err
 	}

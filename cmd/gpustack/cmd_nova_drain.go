@@ -127,7 +127,7 @@ func (o novaDrainOptions) plan(s cloud.ComputeService, journal change.Store) (dr
 
 // listDrained lists the services that gpustack has disabled.
 func listDrained(ctx context.Context, u *term.UI, o given) error {
-	compute, err := connect(ctx, o.cloud)
+	compute, err := cloud.ConnectCompute(ctx, o.cloud)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -184,15 +183,6 @@ func orRecorded(c cloud.Options, origin change.Origin) cloud.Options {
 	is := origin.Cloud
 	c.Cloud, c.Region, c.CACert, c.Insecure = is.Name, cmp.Or(c.Region, is.Region), cmp.Or(c.CACert, is.CACert), c.Insecure || is.Insecure
 	return c
-}
-
-// connect authenticates and finds Nova.
-func connect(ctx context.Context, o cloud.Options) (*cloud.Compute, error) {
-	c, err := cloud.Connect(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return c.Compute(ctx)
 }
 
 // selectors returns the values of a flag that names functions or products.

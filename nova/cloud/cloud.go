@@ -38,6 +38,15 @@ type Cloud struct {
 	secrets   []string
 }
 
+// ConnectCompute authenticates, as [Connect], and finds Nova.
+func ConnectCompute(ctx context.Context, o Options) (*Compute, error) {
+	c, err := Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return c.Compute(ctx)
+}
+
 // Connect authenticates. A token that expires is renewed, unless the credentials are a token.
 //
 // Errors: errNoCredentials, errNoCloud, and those of any request ([Error]).

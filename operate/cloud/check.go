@@ -167,16 +167,12 @@ func (o CheckOptions) readFlavors(ctx context.Context) (flavors []novacheck.Flav
 	if o.Flavors == nil {
 		return nil, nil, nil
 	}
-	c, err := cloud.Connect(ctx, *o.Flavors)
-	if err != nil {
-		return nil, nil, err
-	}
-	compute, err := c.Compute(ctx)
+	compute, err := cloud.ConnectCompute(ctx, *o.Flavors)
 	if err != nil {
 		return nil, nil, err
 	}
 	toClean := ""
-	placement, err := c.Placement()
+	placement, err := compute.Cloud().Placement()
 	if err == nil {
 		toClean, err = placement.ToClean(ctx, "")
 	}

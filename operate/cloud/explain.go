@@ -108,11 +108,7 @@ func (e *explaining) connect(ctx context.Context) (*cloud.Compute, error) {
 		return nil, err
 	}
 	e.warn(warnings...)
-	c, err := cloud.Connect(ctx, e.options.Cloud)
-	if err != nil {
-		return nil, err
-	}
-	compute, err := c.Compute(ctx)
+	compute, err := cloud.ConnectCompute(ctx, e.options.Cloud)
 	if err != nil {
 		return nil, err
 	}

@@ -52,16 +52,13 @@ func configuredRole(root host.Root) (role nova.Role, from string, err error) {
 			ids[nova.Role(about.Role)] = fmt.Sprintf("entry %d (nova configure --role %s)", e.ID, about.Role)
 		}
 	}
-	controls, computes, all := ids[nova.Controller], ids[nova.Compute], ids[nova.All]
-	switch {
-	case all != "":
-		return nova.All, all + " is in the journal", nil
-	case controls != "" && computes != "":
+	if controls, computes := ids[nova.Controller], ids[nova.Compute]; ids[nova.All] == "" && controls != "" && computes != "" {
 		return nova.All, controls + " and " + computes + " are in the journal", nil
-	case controls != "":
-		return nova.Controller, controls + " is in the journal", nil
-	case computes != "":
-		return nova.Compute, computes + " is in the journal", nil
+	}
+	for _, role := range []nova.Role{nova.All, nova.Controller, nova.Compute} {
+		if ids[role] != "" {
+			return role, ids[role] + " is in the journal", nil
+		}
 	}
 	return "", "", nil
 }

@@ -20,13 +20,9 @@ import (
 // initialization.
 const programLimit = time.Minute
 
-// Steps carries out what is recorded for every boot of a machine.
-type Steps struct {
-	Root    host.Root
-	Runner  host.Runner              // starts programs of the machine
-	Version string                   // of gpustack
-	Warn    func(warnings ...string) // prints what containers do not get
-}
+// Steps carries out what is recorded for every boot of a machine. Warn prints what containers do not
+// get.
+type Steps Node
 
 // machine returns what carries out steps on the machine.
 func (s Steps) machine() startup.Machine {

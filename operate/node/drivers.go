@@ -127,15 +127,11 @@ func (d Drivers) returned(plan driver.Plan) (warnings []string) {
 		}
 		functions = append(functions, c.Address)
 		if f := devices.At(c.Address); f != nil && f.Class != nil && f.Class.IsStorage() {
-			warnings = append(warnings, returnsDisk(c.Address))
+			warnings = append(warnings, fmt.Sprintf("%s returns to the host with its labels, UUIDs and volume groups: "+
+				"the host may mount or assemble what a guest has written", c.Address))
 		}
 	}
 	return append(warnings, offeredReturned(d.Node.Root, d.Machine.Devices, d.Machine.Contract.Value, functions, nil)...)
-}
-
-// returnsDisk returns the warning of a storage function that returns to the host.
-func returnsDisk(a pci.Address) string {
-	return fmt.Sprintf("%s returns to the host with its labels, UUIDs and volume groups: the host may mount or assemble what a guest has written", a)
 }
 
 // Ready returns an error unless the kernel of the machine runs, so that drivers can be changed.

@@ -51,9 +51,7 @@ func (n Node) binder(timeout time.Duration) driver.Binder {
 }
 
 // Steps returns what carries out the steps of every boot on the machine.
-func (n Node) Steps() Steps {
-	return Steps{Root: n.Root, Runner: n.Runner, Version: n.Version, Warn: n.Warn}
-}
+func (n Node) Steps() Steps { return Steps(n) }
 
 // claim opens a disk exclusively, in a process of its own, until it is released.
 func claim(disk string) (release func() error, err error) {

@@ -27,9 +27,6 @@ type ScanOptions struct {
 	Machine  bool // read the facts of the machine, too
 	Tree     bool // bridges above are shown, too
 	Document bool // read what only documents show, too
-
-	Version string    // of gpustack, for documents
-	Time    time.Time // when the scan is made, for documents
 }
 
 // lists returns a function that reports whether a device is to be listed, and nil if all are.
@@ -66,10 +63,10 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 		others = append(others, fmt.Sprintf("cannot determine what was prepared by other means: %v", err))
 	}
 	whole.Warnings = append(whole.Warnings, others...)
-	whole.Version, whole.Time = opts.Version, opts.Time
 	whole.scope(opts, m.Devices.Value)
 	if opts.Document {
-		whole.nameInNova(root)
+		name, warnings := nameInNova(root, whole.Host)
+		whole.NovaHost, whole.Warnings = name, append(whole.Warnings, warnings...)
 	}
 	if opts.Machine {
 		facts, warnings := hardware.Read(root)
@@ -311,13 +308,8 @@ func (r *Scan) scope(opts ScanOptions, devices pci.Devices) {
 	})
 }
 
-// nameInNova sets the host's name in Nova, as host guests does.
-func (r *Scan) nameInNova(root host.Root) {
-	name, warnings := nameInNova(root, r.Host)
-	r.NovaHost, r.Warnings = name, append(r.Warnings, warnings...)
-}
-
-// nameInNova returns the name in Nova of the host with a hostname; nil if nova.conf cannot be read.
+// nameInNova returns the name in Nova of the host with a hostname, as host guests does; nil if
+// nova.conf cannot be read.
 func nameInNova(root host.Root, hostname *string) (name *string, warnings []string) {
 	option := nova.ReadHostOption(root, nil)
 	switch {
