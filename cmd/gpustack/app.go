@@ -188,6 +188,4 @@ func action[T any](u *term.UI, parse func(*cli.Context, *args.Faults) T, run fun
 	}
 }
 
-func parseVersion(c *cli.Context, f *args.Faults) (version bool) {
-	return c.Bool("version")
-}
+func parseVersion(c *cli.Context, _ *args.Faults) (version bool) { return c.Bool("version") }

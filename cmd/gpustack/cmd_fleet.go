@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -188,7 +187,7 @@ type fleetPlanOptions struct {
 }
 
 func parseFleetPlan(c *cli.Context, f *args.Faults) fleetPlanOptions {
-	opts := fleetPlanOptions{files: fleetFiles(c, f, "map"), mapFile: c.String("map"), by: fleet.By(f.Choice(c, "by"))}
+	opts := fleetPlanOptions{files: fleetFiles(c, f, c.String("map")), mapFile: c.String("map"), by: fleet.By(f.Choice(c, "by"))}
 	keep := args.Value(f, c, "keep", fleet.ParseKeep, host.Plain("write for example --keep 8 or --keep 25%"))
 	if !c.IsSet("keep") {
 		f.Add(args.UsageError("--keep is required", "write for example --keep 8, --keep 25% or --keep 0"))
@@ -259,25 +258,17 @@ host and kind the newest document counts. gpustack connects to no node: docs/fle
 how to collect the documents.`
 
 // fleetFiles returns the paths of documents, of which there must be at least one. Standard input
-// may be given once; a flag may name it too.
-func fleetFiles(c *cli.Context, f *args.Faults, flags ...string) []string {
+// may be given once, as one of more paths too.
+func fleetFiles(c *cli.Context, f *args.Faults, more ...string) []string {
 	files := c.Args().Slice()
 	if len(files) == 0 {
-		f.Add(args.UsageError("FILE is missing", f.SeeHelp()))
+		f.Add(args.UsageError("FILE is missing", ""))
 	}
-	stdin := 0
-	for _, file := range files {
-		if file == "" {
-			f.Add(args.UsageError(strconv.Quote(file)+" is an empty path", f.SeeHelp()))
-		}
-		if file == document.Stdin {
-			stdin++
-		}
+	if slices.Contains(files, "") {
+		f.Add(args.UsageError(`"" is an empty path`, ""))
 	}
-	if slices.ContainsFunc(flags, func(flag string) bool { return c.String(flag) == document.Stdin }) {
-		stdin++
-	}
-	if stdin > 1 {
+	all := slices.Concat(files, more)
+	if i := slices.Index(all, document.Stdin); i >= 0 && slices.Contains(all[i+1:], document.Stdin) {
 		f.Add(args.UsageError("standard input is given more than once", "give - once, and files or folders for the rest"))
 	}
 	return files
