@@ -21,7 +21,7 @@ type Address struct {
 // either case, the domain optional if it is 0.
 func ParseAddress(s string) (Address, error) {
 	bad := func() (Address, error) {
-		return Address{}, fmt.Errorf("not a PCI address: %q", s)
+		return Address{}, notAddress(s)
 	}
 	rest, function, ok := strings.Cut(s, ".")
 	if !ok || len(function) != 1 || function[0] < '0' || function[0] > '7' {
@@ -49,6 +49,12 @@ func ParseAddress(s string) (Address, error) {
 	}
 	return Address{Domain: uint32(n[0]), Bus: uint8(n[1]), Slot: uint8(n[2]), Function: function[0] - '0'}, nil
 }
+
+// notAddress is the error for a text that is no address. It is written out only if it is printed: a
+// scan parses every folder of sysfs above a function.
+type notAddress string
+
+func (e notAddress) Error() string { return fmt.Sprintf("not a PCI address: %q", string(e)) }
 
 // String returns the address in the kernel's form (pci_setup_device in drivers/pci/probe.c:
 // "%04x:%02x:%02x.%d").

@@ -105,6 +105,7 @@ func (n *names) findIn(r io.Reader, zipped bool) error {
 func (n *names) find(r io.Reader) error {
 	s := section{names: n}
 	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, bufio.MaxScanTokenSize), bufio.MaxScanTokenSize) // a megabyte in few calls
 	for lines.Scan() {
 		s.line(lines.Bytes())
 	}
