@@ -33,7 +33,12 @@ func (o *observer) lower(interfaces []string, named string) (functions []pci.Add
 // (PCI Code and ID Assignment Specification), or cannot be read.
 func (o *observer) networkFunctions() []pci.Address {
 	functions := []pci.Address{}
-	for _, a := range o.functions {
+	names, _ := o.root.ReadDir(pciDevices) // if they cannot be listed, the report is incomplete
+	for _, name := range names {
+		a, err := pci.ParseAddress(name)
+		if err != nil {
+			continue
+		}
 		class, err := o.root.ReadHead(path.Join(pciDevices, a.String(), "class"), 16)
 		if err != nil || strings.HasPrefix(string(class), "0x02") {
 			functions = append(functions, a)

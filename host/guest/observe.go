@@ -23,6 +23,20 @@ type NovaConf struct {
 // Observe makes the report of the machine below root. It never fails: the report lists the sources
 // that could not be read. The caller sets Clock and Token, which are not below the root.
 func Observe(root host.Root, nova NovaConf, now time.Time) Report {
+	return observe(root, now, func(o *observer) {
+		o.novaHost(nova)
+		o.virtualFunctions()
+	})
+}
+
+// ObserveUses makes a report of the processes and guests that use functions: its host in Nova and
+// its virtual functions are unread.
+func ObserveUses(root host.Root) Report {
+	return observe(root, time.Now(), func(*observer) {})
+}
+
+// observe makes a report; rest reads what reports of uses do not have.
+func observe(root host.Root, now time.Time, rest func(*observer)) Report {
 	o := observer{
 		root:     root,
 		report:   Report{Schema: Schema, Collected: now.UTC()},
@@ -34,8 +48,7 @@ func Observe(root host.Root, nova NovaConf, now time.Time) Report {
 	r.BootID = o.line(sourceBootID, "/proc/sys/kernel/random/boot_id")
 	r.Booted = o.booted()
 	o.uptime = o.readUptime()
-	o.novaHost(nova)
-	o.virtualFunctions()
+	rest(&o)
 	o.nodes = o.readNodes()
 	processes := o.processes()
 	o.guests(processes)
@@ -57,9 +70,8 @@ type observer struct {
 	report Report
 	uptime *time.Duration           // since boot; nil: unknown
 	nodes  map[string][]pci.Address // functions of the nodes of vDPA devices
-	// functions are those of the machine. If they cannot be listed, the report is incomplete.
-	functions []pci.Address
-	accesses  map[string]*access
+
+	accesses map[string]*access
 }
 
 // access is how reading a source went: the files that were read, and the failures.

@@ -41,7 +41,6 @@ func (o *observer) virtualFunctions() {
 			l.failf("%s: %w", path.Join(pciDevices, name), err)
 			continue
 		}
-		o.functions = append(o.functions, a)
 		if pf != nil {
 			physical[a] = *pf
 		}

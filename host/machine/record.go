@@ -230,7 +230,7 @@ func (o *observer) inspect() {
 	}
 	// libvirt may bind a function to another VFIO driver for a guest, and binds it back when the
 	// guest stops.
-	report := guest.Observe(o.root, guest.NovaConf{}, time.Now())
+	report := guest.ObserveUses(o.root)
 	o.Open = Saw("/proc", map[int]bool{}, nil)
 	for _, s := range report.Unread() {
 		if s.Name == "processes" || s.Name == "vfio" {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"gpustack/host"
 	"gpustack/host/driver"
@@ -60,7 +59,7 @@ type Uses struct {
 // ObserveUses determines which processes and guests use functions.
 func ObserveUses(root host.Root, devices pci.Devices, running bool) (Uses, error) {
 	holders, err := guard.Holders(root, devices)
-	return Uses{Running: running, Holders: holders, Guests: guest.Observe(root, guest.NovaConf{}, time.Now())}, err
+	return Uses{Running: running, Holders: holders, Guests: guest.ObserveUses(root)}, err
 }
 
 // ObserveServices adds what programs of the running machine show: if stop is set, the services

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"gpustack/host"
 	"gpustack/host/change"
@@ -97,7 +96,7 @@ func usedReturned(root host.Root, returned []pci.Address) (warnings []string) {
 	if returned == nil {
 		return nil
 	}
-	uses := machine.Uses{Guests: guest.Observe(root, guest.NovaConf{}, time.Now())}
+	uses := machine.Uses{Guests: guest.ObserveUses(root)}
 	if why := uses.Unknown(); why != nil && root.IsMachine() {
 		warnings = append(warnings, gate.GuestsUnknown("functions that return to the host", why).Error())
 	}

@@ -267,7 +267,7 @@ func newScan(m machine.Machine) (Scan, error) {
 func (r *Scan) judge(root host.Root, m machine.Machine) (defaults []pci.Address) {
 	var uses machine.Uses
 	if slices.ContainsFunc(r.Devices, func(d ScannedDevice) bool { return d.Driver != nil && pci.LeavesAlone(*d.Driver) }) {
-		uses.Guests = guest.Observe(root, guest.NovaConf{}, time.Now())
+		uses.Guests = guest.ObserveUses(root)
 	}
 	if err := m.Contract.Err; err != nil { // only root can read it
 		r.Warnings = append(r.Warnings, fmt.Sprintf("cannot determine which GPUs are prepared: %v", err))
