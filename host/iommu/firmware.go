@@ -192,13 +192,17 @@ func ReadTypes(root host.Root) (types map[string]int, warnings []string, err err
 	return types, warnings, nil
 }
 
-func readType(dir *host.Dir, group string, buf []byte) (string, error) {
-	sub, _, err := dir.Enter(group)
+// readOf reads an attribute of a group in the folder of groups.
+func readOf(groups *host.Dir, group, name string, buf []byte) ([]byte, error) {
+	entry, err := groups.Entry(group)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer sub.Close() //nolint:errcheck // only read from
-	data, err := sub.ReadAttribute("type", buf)
+	return entry.ReadAttribute(name, buf)
+}
+
+func readType(dir *host.Dir, group string, buf []byte) (string, error) {
+	data, err := readOf(dir, group, "type", buf)
 	if err != nil {
 		return "", err
 	}

@@ -50,13 +50,21 @@ func (r Regions) Of(d *pci.Device) *Region {
 func ReadRegions(root host.Root, devices pci.Devices, release string) (Regions, error) {
 	regions, read := Regions{}, map[int]bool{}
 	var errs []error
+	dir, err := root.OpenDir(groupsDir)
+	if host.IsAbsent(err) {
+		return regions, nil
+	} else if err != nil {
+		return regions, err
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	buf := make([]byte, host.MaxAttribute+1)
 	for i := range devices {
 		g := devices[i].IOMMUGroup
 		if g == nil || read[*g] {
 			continue
 		}
 		read[*g] = true
-		data, err := root.ReadHead(regionsOf(*g), host.MaxAttribute)
+		data, err := readOf(dir, strconv.Itoa(*g), "reserved_regions", buf)
 		if err != nil && !host.IsAbsent(err) {
 			errs = append(errs, host.OfFile(regionsOf(*g), err))
 		}

@@ -277,16 +277,21 @@ func (o *observer) isLeaving() bool {
 	})
 }
 
+// withGPUs returns the GPUs among devices and other functions, with those that share a slot or a
+// group with one of them.
+func withGPUs(devices pci.Devices, others ...pci.Address) []pci.Address {
+	for i := range devices {
+		if devices[i].IsGPU() {
+			others = append(others, devices[i].Address)
+		}
+	}
+	return devices.Expand(others)
+}
+
 // isUndriven reports whether a function without a driver, that is no part of a GPU's card, is in the
 // group of a GPU: whether it stays there as it is depends on the drivers that kernels have for it.
 func isUndriven(devices pci.Devices) bool {
-	var gpus []pci.Address
-	for i := range devices {
-		if devices[i].IsGPU() {
-			gpus = append(gpus, devices[i].Address)
-		}
-	}
-	return slices.ContainsFunc(devices.Expand(gpus), func(a pci.Address) bool {
+	return slices.ContainsFunc(withGPUs(devices), func(a pci.Address) bool {
 		d := devices.At(a)
 		return d.DriverName() == "" && devices.GPUOf(d) == nil
 	})
@@ -344,8 +349,24 @@ func (o *observer) readNeeds() {
 	o.Needs = Saw("/proc/mounts", needs, err)
 }
 
-// readRegions reads the regions of groups that the firmware wants mapped 1:1.
+// readRegions reads the regions that the firmware wants mapped 1:1, of all groups if any function may
+// be named for guests, and otherwise of those of GPUs and of what is recorded.
 func (o *observer) readRegions() {
+	devices := o.Devices.Value
+	if o.reads(Check) || !o.reads(Needs) {
+		var recorded []pci.Address
+		if c := o.Contract.Value; c != nil {
+			for _, f := range c.Functions {
+				recorded = append(recorded, f.Address)
+			}
+		}
+		devices = nil
+		for _, a := range withGPUs(o.Devices.Value, recorded...) {
+			if d := o.Devices.Value.At(a); d != nil {
+				devices = append(devices, *d)
+			}
+		}
+	}
 	release := o.Default.Value
 	if release == "" {
 		running, err := o.root.ReadHead("/proc/sys/kernel/osrelease", host.MaxAttribute)
@@ -354,7 +375,7 @@ func (o *observer) readRegions() {
 		}
 		release = string(running)
 	}
-	regions, err := iommu.ReadRegions(o.root, o.Devices.Value, release)
+	regions, err := iommu.ReadRegions(o.root, devices, release)
 	o.Regions = Saw(GroupsDir, regions, err)
 }
 

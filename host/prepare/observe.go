@@ -20,7 +20,7 @@ type Machine struct {
 	machine.Machine
 	Adapters machine.Look[*rdma.Record] // of rdma prepare: its functions are not host prepare's
 	InUse    machine.Look[machine.Uses]
-	Places   map[pci.Address]machine.Look[string] // where links lead to that sysfs has of functions
+	Places   map[pci.Address]machine.Look[string] // where sysfs links lead of parts of GPUs' cards and of NVSwitches
 	Edited   edit.Files                           // that a plan may change
 	Unit     steps.UnitFiles
 	// Journal is read if something is recorded, or everything is to be removed: it shows what was
@@ -38,7 +38,10 @@ func Observe(root host.Root, m machine.Machine, opts selection.Options) Machine 
 	uses, err := machine.ObserveUses(root, devices, false)
 	o.InUse = machine.Look[machine.Uses]{Value: uses, File: host.ProcDir, Err: err}
 	for i := range devices {
-		a := devices[i].Address
+		d, a := &devices[i], devices[i].Address
+		if devices.GPUOf(d) == nil && !d.IsNVSwitch() {
+			continue // not bound by its address
+		}
 		place, err := root.Real(machine.AttributeFile(a, ""))
 		o.Places[a] = machine.Saw(machine.AttributeFile(a, ""), place, err)
 	}
