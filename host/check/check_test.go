@@ -379,7 +379,7 @@ func TestCheck(t *testing.T) {
 		{"no driver", isReady, remove(function("02:00.0/driver")), checklist.Drifted,
 			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to no driver instead of vfio-pci"}},
 		{"no driver, because it is not loaded", isReady, steps(remove(function("02:00.0/driver")),
-			write("etc/modprobe.d/a.conf", "# ours\ninstall vfio-pci /bin/true\n")), checklist.Drifted,
+			write("etc/modprobe.d/a.conf", "blacklist vfio-pci\ninstall vfio-pci /bin/true\n")), checklist.Drifted,
 			[]string{"fail drivers " + conf + "a.conf:2: install vfio_pci keeps the driver for guests from being loaded",
 				"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to no driver instead of vfio-pci"}},
 		{"another one that leaves it alone", isReady, heldBy("02:00.0", "pci-stub"), checklist.Drifted,

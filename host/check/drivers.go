@@ -66,6 +66,9 @@ func (v view) drivers() []host.Finding {
 func (v view) prevented() (findings []host.Finding) {
 	modules := v.Contract.Value.Modules(v.Kernels.Value)
 	for _, line := range modprobe.Preventing(v.Conf.Value, v.Running.Value.String(), modules...) {
+		if !line.StopsNames() {
+			continue
+		}
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: line.File, Line: line.Number, Seen: fmt.Sprintf("%s %s keeps the driver for guests from being loaded", line.Command, line.Module),
 			Effect: "neither guests nor the host have these functions", Remedy: host.Plain("remove it and reboot"),

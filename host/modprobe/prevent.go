@@ -70,6 +70,13 @@ func (l Line) prevents() bool {
 	return l.Command == "blacklist" || l.IsArgument()
 }
 
+// StopsNames reports whether a line that keeps a module from being loaded at boot applies to its name,
+// too, by which gpustack's scripts load drivers for guests: a blacklist applies to aliases only
+// (modprobe(8), -b; modprobe.d(5)).
+func (l Line) StopsNames() bool {
+	return l.Command != "blacklist" && l.Command != blacklistArgument
+}
+
 // IsArgument reports whether a line is an argument of the kernel.
 func (l Line) IsArgument() bool {
 	return l.File == CmdlineFile

@@ -212,7 +212,8 @@ func TestPrevented(t *testing.T) {
 		"install": {more: "install vfio-pci /bin/true",
 			want: "/etc/modprobe.d/a.conf:1: install vfio_pci keeps the driver for guests from being loaded at boot"},
 		"install of what it needs": {more: "install vfio_iommu_type1 /bin/false", want: "/etc/modprobe.d/a.conf:1: install vfio_iommu_type1 keeps"},
-		"blacklist":                {more: "blacklist vfio_pci", want: "/etc/modprobe.d/a.conf:1: blacklist vfio_pci keeps"},
+		"blacklist":                {more: "blacklist vfio_pci"}, // of aliases: the scripts load it by its name
+		"its kernel argument":      {args: "modprobe.blacklist=vfio_pci"},
 		"a kernel argument":        {args: "module_blacklist=vfio_pci", want: "module_blacklist=vfio_pci keeps"},
 		"built in":                 {more: "install vfio-pci /bin/true", builtin: true},
 		"another driver":           {more: "install pci-stub /bin/true"},

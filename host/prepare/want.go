@@ -226,7 +226,9 @@ var errPrevented = host.WithHint(errors.New("keeps the driver for guests from be
 // prevented returns an error for each setting that keeps a driver of the contract from being loaded.
 func (n node) prevented(c machine.Contract) (errs []error) {
 	for _, line := range modprobe.Preventing(n.Conf, n.Loader.Args().String(), c.Modules(n.Kernels)...) {
-		errs = append(errs, fmt.Errorf("%s %w", line, errPrevented))
+		if line.StopsNames() {
+			errs = append(errs, fmt.Errorf("%s %w", line, errPrevented))
+		}
 	}
 	return errs
 }
