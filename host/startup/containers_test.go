@@ -354,8 +354,8 @@ func TestPermitFiles(t *testing.T) {
 	c.write(steps.UnitFile, "unit")
 	plan, err := steps.ObserveUnit(c.root).Remove()
 	noError(t, err)
-	if err := steps.PermitFiles(c.root, plan); !errors.Is(err, steps.ErrNeeded) {
-		t.Errorf("%v, want %v", err, steps.ErrNeeded)
+	if err := steps.PermitFiles(c.root, plan); !errors.Is(err, steps.ErrNeeded) || !strings.Contains(host.HintOf(err).String(), "gpustack host prepare --none") {
+		t.Errorf("%v (%s), want %v", err, host.HintOf(err), steps.ErrNeeded)
 	}
 	c.record(true, gpu)
 	noError(t, steps.PermitFiles(c.root, plan))

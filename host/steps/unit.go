@@ -37,7 +37,8 @@ var (
 	ErrNoProgram = host.WithHint(errors.New("gpustack is in no folder that a unit can start it from at every boot"),
 		"install it: install -m 755 gpustack /usr/local/sbin/gpustack")
 	ErrNeeded = host.WithHint(errors.New("the steps that another command has recorded need it"),
-		"keep it: 'rdma prepare --none' and 'container prepare --none' leave it to each other, and the newest entry is undone first")
+		host.Textf("keep it: '%s', '%s' and '%s' leave it to each other, and the newest entry is undone first", host.NewCommand("host prepare").Flag("none"),
+			host.NewCommand("rdma prepare").Flag("none"), host.NewCommand("container prepare").Flag("none")))
 	ErrMasked = host.WithHint(errors.New("is masked, so no boot would carry out what is recorded"), "systemctl unmask "+Unit)
 )
 
