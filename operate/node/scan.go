@@ -424,10 +424,10 @@ func (r Scan) ChoosesSwitches() bool {
 
 // PlanCommand returns the command that shows what host prepare would do to a machine that was
 // observed for a check: with the options that a scan finds to be accepted. refused are the errors
-// of host prepare without options. Of several, each has its own remedy, and what is accepted after
-// these is unknown: then the command has no options.
+// of host prepare without options: without any, its own selection is accepted. Of several, each has
+// its own remedy, and what is accepted after these is unknown: then the command has no options.
 func PlanCommand(root host.Root, m machine.Machine, refused []error) host.Command {
-	if len(refused) > 1 {
+	if len(refused) != 1 {
 		return planCommand
 	}
 	whole, err := newScan(m)

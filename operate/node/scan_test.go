@@ -129,8 +129,8 @@ func TestScanDocument(t *testing.T) {
 	}
 }
 
-// TestPlanCommand: host check proposes the command that host scan does, unless host prepare refuses
-// for several reasons, which have remedies of their own.
+// TestPlanCommand: where host prepare refuses what it selects by default, host check proposes the
+// command that host scan does, unless there are several reasons, which have remedies of their own.
 func TestPlanCommand(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
@@ -143,6 +143,7 @@ func TestPlanCommand(t *testing.T) {
 	}{
 		"as it is":            {hosttest.Steps(), nil, plan},
 		"the console":         {console, []error{refused}, plan + " --device " + gpu1},
+		"bound by others":     {hosttest.Link("sys/bus/pci/devices/"+gpu0+"/driver", "../../../bus/pci/drivers/vfio-pci"), nil, plan},
 		"several reasons":     {console, []error{refused, refused}, plan},
 		"prepared":            {func(t *testing.T, root host.Root) { prepared(t, root, nil) }, nil, plan},
 		"no function is read": {hosttest.Remove("sys/bus/pci"), nil, plan},
