@@ -7,6 +7,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/gate"
 	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -39,6 +40,9 @@ func NewStatus(checked node.HostChecked, c ContainerCheck, r *RDMACheck, guests 
 	h, m := NewHostCheck(checked), checked.Machine
 	s := Status{Schema: 1, Verdict: h.Verdict, Warnings: h.Warnings, machine: h.Machine}
 	s.add("prepared", h.Findings, h.decisive())
+	if others := unrecorded(m); len(others) > 0 {
+		s.Subjects[0].Seen += "; GPUs that remain with the host: " + gate.Shortened(others)
+	}
 	s.Subjects = append(s.Subjects, booted(h.Reboot))
 	s.add("bound", h.Findings, "drivers")
 	s.add("offered", h.Findings, "nova")
@@ -67,6 +71,15 @@ func NewStatus(checked node.HostChecked, c ContainerCheck, r *RDMACheck, guests 
 	}
 	s.add("journal", h.Findings, "journal")
 	return s
+}
+
+// unrecorded returns the GPUs of a prepared machine that are recorded neither for guests nor for
+// containers, such as one that was added later.
+func unrecorded(m machine.Machine) []pci.Address {
+	if m.Contract.Value == nil {
+		return nil
+	}
+	return slices.DeleteFunc(m.Defaults(), func(a pci.Address) bool { return m.Recorded(a) != nil })
 }
 
 // after takes the next step of a check if there is none yet: the check itself, which has the
