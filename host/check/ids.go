@@ -110,7 +110,7 @@ func (v view) ids() []host.Finding {
 // out.
 func (v view) byOtherMeans() (findings []host.Finding) {
 	for _, s := range v.stated() {
-		var matched []string
+		var matched, products []string
 		ofConf := s.Number == 0 || slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return l.File == s.File }) // see taken
 		for i := range v.Devices.Value {
 			d := &v.Devices.Value[i]
@@ -119,15 +119,20 @@ func (v view) byOtherMeans() (findings []host.Finding) {
 			}
 			if (v.Contract.Value == nil || v.Recorded(d.Address) != nil) && s.Matches(d) {
 				matched = append(matched, d.Address.String())
+				products = append(products, fmt.Sprintf("%s:%s", d.VendorID, d.ProductID))
 			}
 		}
 		if matched != nil {
+			remedy := host.Textf("%s removes the ids of selected functions there", host.NewCommand("host prepare").Flag("take-over"))
+			if len(s.Without(products)) == len(s.IDs) {
+				remedy = host.Plain("remove the ids there")
+			}
 			findings = append(findings, host.Finding{
 				Status: host.Warn, File: s.File, Line: s.Number,
 				Seen: fmt.Sprintf("prepared by other means: %s matches %s", s, strings.Join(matched, ", ")),
 				Effect: fmt.Sprintf("the driver binds them at boot whatever gpustack records: gpustack=off and %s do not return them",
 					host.NewCommand("host prepare").Flag("none")),
-				Remedy: host.Textf("%s removes the ids of selected functions there", host.NewCommand("host prepare").Flag("take-over")),
+				Remedy: remedy,
 			})
 		}
 	}
@@ -190,13 +195,10 @@ func (v view) taken(h effective) []host.Finding {
 	var findings []host.Finding
 	for _, id := range h.ids {
 		h := v.source(h, id)
-		selector, err := pci.ParseSelector(id)
-		if err != nil {
-			continue // an id with a subsystem or class matches fewer functions
-		}
+		one := modprobe.Stated{IDs: []string{id}}
 		for i := range v.Devices.Value {
 			d := &v.Devices.Value[i]
-			if !selector.Matches(d) {
+			if !one.Matches(d) {
 				continue
 			}
 			if never := v.never(d, h.file, h.line, fmt.Sprintf("ids=%s of %s also matches", id, h.driver)); never != nil {

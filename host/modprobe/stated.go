@@ -35,13 +35,9 @@ func (s Stated) Place() string {
 	return fmt.Sprintf("%s:%d", s.File, s.Number)
 }
 
-// Matches reports whether one of the ids is that of a function's product. Ids with a subsystem or
-// class match fewer functions, and match none here.
+// Matches reports whether the driver binds a function by one of the ids.
 func (s Stated) Matches(d *pci.Device) bool {
-	return slices.ContainsFunc(s.IDs, func(id string) bool {
-		selector, err := pci.ParseSelector(id)
-		return err == nil && selector.Matches(d)
-	})
+	return slices.ContainsFunc(s.IDs, func(id string) bool { return matches(id, d) })
 }
 
 // passthrough are the drivers that bind functions by their ids= and do not use them.
@@ -241,11 +237,12 @@ func (s Stated) Without(others []string) []string {
 	return slices.DeleteFunc(slices.Clone(s.IDs), func(id string) bool { return names(others, id) })
 }
 
-// names reports whether ids contain an id, which may be limited to a subsystem or a class, in any
-// case of letters.
+// names reports whether ids contain an id, which may be limited further, to a subsystem or a class.
 func names(ids []string, id string) bool {
+	read := numbers(id)
 	return slices.ContainsFunc(ids, func(one string) bool {
-		return strings.EqualFold(id, one) || len(id) > len(one) && strings.EqualFold(id[:len(one)+1], one+":")
+		named := numbers(one)
+		return len(named) > 0 && len(named) <= len(read) && slices.Equal(named, read[:len(named)])
 	})
 }
 

@@ -31,6 +31,8 @@ func TestTakeOver(t *testing.T) {
 		"modules-load.d":           {load, "pci_stub ids=10de:11b4\n", "1 pci-stub ids=10de:11b4", ""},
 		"upper case":               {initramfs, "pci_stub ids=10DE:11B4,8086:1533\n", "1 pci-stub ids=10DE:11B4,8086:1533", "pci_stub ids=8086:1533\n"},
 		"with a subsystem":         {initramfs, "pci_stub ids=10de:11b4:10de:1\n", "1 pci-stub ids=10de:11b4:10de:1", ""},
+		"with a prefix":            {initramfs, "pci_stub ids=0x10de:0x11b4,8086:1533\n", "1 pci-stub ids=0x10de:0x11b4,8086:1533", "pci_stub ids=8086:1533\n"},
+		"of all products":          {initramfs, "pci_stub ids=10de:ffffffff\n", "1 pci-stub ids=10de:ffffffff", "pci_stub ids=10de:ffffffff\n"},
 		"a longer product":         {initramfs, "pci_stub ids=10de:11b41\n", "1 pci-stub ids=10de:11b41", "pci_stub ids=10de:11b41\n"},
 		"modprobe.d":               {conf, "options vfio-pci ids=10de:11b4 disable_vga=1\noptions pci-stub ids=10de:0e0a\n", "1 vfio-pci ids=10de:11b4; 2 pci-stub ids=10de:0e0a", "options vfio-pci disable_vga=1\n"},
 		"modprobe.d, quoted":       {conf, "options vfio-pci ids=\"10de:11b4,8086:1533\"\n", "1 vfio-pci ids=10de:11b4,8086:1533", "options vfio-pci ids=\"8086:1533\"\n"},

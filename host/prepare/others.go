@@ -71,8 +71,12 @@ func (n node) withOthers(w *Want) (node, error) {
 		if !overridden {
 			not, w.others = "neither gpustack=off nor --none returns them", append(w.others, s)
 		}
-		w.warnings = append(w.warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: %s; --take-over removes these ids there",
-			s.Place(), s, strings.Join(words(bound), ", "), not))
+		remedy := "--take-over removes these ids there"
+		if len(s.Without(products)) == len(s.IDs) {
+			remedy = "remove these ids there"
+		}
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: %s; %s",
+			s.Place(), s, strings.Join(words(bound), ", "), not, remedy))
 	}
 	if !w.contract.Unsafe {
 		w.warnings = append(w.warnings, n.unsafeByOthers()...)

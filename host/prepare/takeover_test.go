@@ -38,6 +38,9 @@ func TestByOtherMeans(t *testing.T) {
 			[]string{"0000:02:00.0 remains with the host, but ids=10de:11b4,10de:0e0a of pci-stub, set in /etc/initramfs-tools/modules:2 outside gpustack, matches it"}},
 		"the other driver on the command line": {byHand("", "pci-stub.ids=10de:0e0a"), selection.Options{},
 			[]string{"kernel arguments: pci-stub ids=10de:0e0a, set outside gpustack, binds 0000:01:00.1, 0000:02:00.1"}},
+		"all of a vendor by their class": {byHand("-- etc/modules --\nvfio_pci ids=10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff\n", ""), selection.Options{},
+			[]string{"/etc/modules:1: vfio-pci ids=10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff, set outside gpustack, binds 0000:01:00.0, 0000:02:00.0 at boot: " +
+				"neither gpustack=off nor --none returns them; remove these ids there"}},
 		"unsafe interrupts": {byHand("-- etc/modprobe.d/x.conf --\noptions vfio_iommu_type1 allow_unsafe_interrupts=1\n", ""), selection.Options{},
 			[]string{"/etc/modprobe.d/x.conf:1 sets allow_unsafe_interrupts=1 outside gpustack"}},
 		"taken over": {byHand("", "pci-stub.ids=10de:0e0a,8086:1"), selection.Options{TakeOver: true}, nil},
@@ -83,6 +86,10 @@ func TestForeignIDs(t *testing.T) {
 		"selected with --allow":         {more: line("8086:1533"), opts: selection.Options{Add: selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}}},
 		"only selected functions":       {more: line("10de:11b4,10de:0e0a")},
 		"no function":                   {more: line("1234:5678")},
+		"a NIC by its class":            {more: line("8086:ffffffff:ffffffff:ffffffff:00020000:ffff0000"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"a NIC by its subsystem":        {more: line("0x8086:0x1533:0:0"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
+		"of another class":              {more: line("8086:1533:ffffffff:ffffffff:00030000:ffff0000")},
+		"of another subsystem":          {more: line("8086:1533:8086:0001")},
 		"an identical GPU that idles":   {more: line("10de:11b4"), opts: selection.Options{Only: selectors(t, "0000:01:00.0")}},
 		"a line that another overrides": {more: line("8086:1533") + "-- etc/modprobe.d/w.conf --\noptions vfio-pci ids=1234:5678\n"},
 	} {
