@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/check"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
 	"gpustack/host/guest"
@@ -63,12 +64,18 @@ func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found 
 		}
 	}
 	offered.Lacking = lacking
+	if check.RebootRequired(m) == host.Yes { // functions that the boot binds are offered after it
+		here.Selected = slices.DeleteFunc(slices.Clone(here.Selected), func(a pci.Address) bool {
+			d := m.Devices.Value.At(a)
+			return d != nil && !pci.LeavesAlone(d.DriverName()) && len(offered.Of([]pci.Address{a})) == 0
+		})
+	}
 	findings := novacheck.Prepared(offered, here)
 	for i := range findings {
 		findings[i].Status = host.Warn
 	}
-	if findings == nil && len(r.Selected) > 0 {
-		findings = []host.Finding{{Status: host.Pass, Seen: fmt.Sprintf("%s offers %s to guests", offered.Files[0], host.Numbered(len(r.Selected), "selected function"))}}
+	if findings == nil && len(here.Selected) > 0 {
+		findings = []host.Finding{{Status: host.Pass, Seen: fmt.Sprintf("%s offers %s to guests", offered.Files[0], host.Numbered(len(here.Selected), "selected function"))}}
 	}
 	return machine.Saw(nova.DefaultConf, findings, nil), configure
 }
