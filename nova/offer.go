@@ -21,11 +21,12 @@ type Offered struct {
 	Lacking   []devspec.Reported // specs of one address that no function matches, without a function
 	aliases   []Named
 	sides     []Side // of each nova-compute
+	devices   []pci.Device
 }
 
 // NewOffered returns what the sides that run nova-compute offer of devices.
 func NewOffered(r Release, sides []Side, devices []pci.Device) Offered {
-	var o Offered
+	o := Offered{devices: devices}
 	for _, s := range sides {
 		if !s.Role.Computes() {
 			continue
@@ -180,13 +181,14 @@ func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) 
 		}
 	}
 	isOfProduct := !spec.Faulty && spec.Vendor != devspec.Anything && spec.Product != devspec.Anything
-	remain := slices.ContainsFunc(o.Of(recorded), func(f devspec.Reported) bool {
-		isSame := f.Spec.Vendor == spec.Vendor && f.Spec.Product == spec.Product
-		return (isSame || f.Line.Where() == functions[0].Line.Where()) &&
-			!slices.ContainsFunc(functions, func(w devspec.Reported) bool { return w.Device.Address == f.Device.Address })
+	onLine := func(f devspec.Reported) bool { return f.Line.Where() == functions[0].Line.Where() }
+	remain := slices.ContainsFunc(o.devices, func(d pci.Device) bool {
+		isSame := d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())
+		return slices.Contains(recorded, d.Address) && (isSame || slices.ContainsFunc(o.Of([]pci.Address{d.Address}), onLine)) &&
+			!slices.ContainsFunc(functions, func(w devspec.Reported) bool { return w.Device.Address == d.Address })
 	})
 	switch {
-	case !isOfProduct, remain && !isOwn(spec):
+	case !isOfProduct, remain && !IsOwn(spec):
 		return host.Plain("remove the functions from the device_spec")
 	case isRefused:
 		return host.Plain("remove the device_spec")

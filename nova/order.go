@@ -158,9 +158,9 @@ func specsOf(all []*value) (specs []*at) {
 	return slices.DeleteFunc(specs, func(s *at) bool { return s.dropped })
 }
 
-// isOwn reports whether gpustack could have written the spec: it has both ids, no pattern,
+// IsOwn reports whether gpustack could have written the spec: it has both ids, no pattern,
 // and no tags but gpustack's.
-func isOwn(s devspec.Spec) bool {
+func IsOwn(s devspec.Spec) bool {
 	for tag := range s.Tags() {
 		if !slices.Contains(ownTags, tag) {
 			return false
@@ -199,7 +199,7 @@ func (p *planner) replace(all []*value, planned []wantedSpec) {
 		}
 		var named []*at
 		for _, s := range specsOf(all) {
-			if s.Vendor != w.Vendor || s.Product != w.Product || !isOwn(s.Spec) || !updatable(s.Spec, w.Spec) || p.isFixed(s.source) {
+			if s.Vendor != w.Vendor || s.Product != w.Product || !IsOwn(s.Spec) || !updatable(s.Spec, w.Spec) || p.isFixed(s.source) {
 				continue
 			}
 			switch {

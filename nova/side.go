@@ -38,7 +38,7 @@ func (m Machine) Has(a pci.Address) bool {
 
 // Wrote reports whether nova configure has written a device_spec on the machine, for an alias.
 func (m Machine) Wrote(l devspec.Line) bool {
-	return len(l.Specs) == 1 && isOwn(l.Specs[0]) &&
+	return len(l.Specs) == 1 && IsOwn(l.Specs[0]) &&
 		(path.Base(l.File) == dropInName || slices.Contains(m.Written, onOneLine(l.Option.Value)))
 }
 

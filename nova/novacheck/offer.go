@@ -216,7 +216,11 @@ func (c *checker) keptFunctions(s side) {
 		for _, n := range c.of(s) {
 			if kept := n.WronglyOffered(n.hardware, at.spec); len(kept) > 0 {
 				status, seen := n.guess(fmt.Sprintf("a device_spec also matches %s, which should remain with %s", pci.Joined(kept, ", "), n.Call()), file)
-				c.add(checkDeviceSpec, status, file, line, seen, "assigns them to guests", configure)
+				remedy := configure
+				if !nova.IsOwn(at.spec) {
+					remedy = host.HintOf(nova.ErrKept)
+				}
+				c.add(checkDeviceSpec, status, file, line, seen, "assigns them to guests", remedy)
 			}
 			var both []string
 			for i := range n.Devices {
