@@ -84,7 +84,7 @@ func (s Side) last(names []conf.Name) (o Placed, isSet bool) {
 // Classes of an operator's own are taken to exist.
 func (f Filters) Faults(r Release) (faults []Fault) {
 	add := func(remedy, format string, args ...any) {
-		faults = append(faults, Fault{fmt.Sprintf(format, args...), remedy})
+		faults = append(faults, Fault{Seen: fmt.Sprintf(format, args...), Remedy: remedy})
 	}
 	for _, path := range f.Available {
 		if why := notLoadable(path, r); why != "" {

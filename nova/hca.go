@@ -146,30 +146,28 @@ func (w *Want) addHCAs(o Options) (aliases []Alias, errs []error) {
 // functions returns the functions that an HCA stands for: a VF, all VFs of a physical function, or
 // the function as a whole.
 func (o Options) functions(h HCA) ([]hcaFunction, error) {
-	devices := o.Devices
-	at := func(d pci.Device) bool { return d.Address == h.Address }
+	devices := pci.Devices(o.Devices)
 	for _, other := range o.Hosts {
-		if !slices.ContainsFunc(devices, at) {
+		if devices.At(h.Address) == nil {
 			devices = other.Devices
 		}
 	}
-	i := slices.IndexFunc(devices, at)
+	d := devices.At(h.Address)
 	// A recorded VF need not exist yet.
 	for _, a := range o.Adapters {
 		for _, vf := range a.VFs {
-			pf := slices.IndexFunc(devices, func(d pci.Device) bool { return d.Address == a.Address })
-			if i < 0 && vf.Address == h.Address && pf >= 0 && devices[pf].VendorID != nil {
+			pf := devices.At(a.Address)
+			if d == nil && vf.Address == h.Address && pf != nil && pf.VendorID != nil {
 				if a.Containers {
 					return nil, fmt.Errorf("%s %w", a.Address, ErrForContainers)
 				}
-				return []hcaFunction{{vf.Address, *devices[pf].VendorID, vf.ProductID, pci.TypeVF, &a.Address}}, nil
+				return []hcaFunction{{vf.Address, *pf.VendorID, vf.ProductID, pci.TypeVF, &a.Address}}, nil
 			}
 		}
 	}
-	if i < 0 {
+	if d == nil {
 		return nil, ErrNoAdapter
 	}
-	d := &devices[i]
 	if d.VendorID == nil || d.ProductID == nil || d.DeviceType == nil {
 		return nil, errors.New("vendor, product and SR-IOV of the function cannot be read")
 	}

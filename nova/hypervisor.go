@@ -2,7 +2,6 @@ package nova
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,26 +105,20 @@ func InstalledHypervisor(root host.Root) (Hypervisor, error) {
 }
 
 func libraryVersion(root host.Root) (Version, error) {
-	dirs, err := expand(root, []string{"usr", "lib64"})
+	names, err := host.IfPresent(root.ReadDir("/usr/lib64"))
 	if err != nil {
 		return nil, err
 	}
 	var found []Version
-	for _, dir := range dirs {
-		names, err := host.IfPresent(root.ReadDir(dir))
-		if err != nil {
-			return nil, err
+	for _, name := range names {
+		m := libvirtLibrary().FindStringSubmatch(name)
+		if m == nil {
+			continue
 		}
-		for _, name := range names {
-			m := libvirtLibrary().FindStringSubmatch(path.Base(name))
-			if m == nil {
-				continue
-			}
-			release, err1 := strconv.Atoi(m[1])
-			micro, err2 := strconv.Atoi(m[2])
-			if err1 == nil && err2 == nil {
-				found = append(found, Version{release / 1000, release % 1000, micro})
-			}
+		release, err1 := strconv.Atoi(m[1])
+		micro, err2 := strconv.Atoi(m[2])
+		if err1 == nil && err2 == nil {
+			found = append(found, Version{release / 1000, release % 1000, micro})
 		}
 	}
 	if len(found) != 1 { // which of several is in use is unknown

@@ -19,9 +19,10 @@ import (
 // ErrAlias says that Nova rejects an alias, and with it all aliases of the service.
 var ErrAlias = host.WithHint(errors.New("this line makes Nova reject all aliases"), "correct the line or remove it")
 
-// Fault is a reason for which Nova rejects a value of an option.
+// Fault is a reason for which Nova rejects or misreads a value of an option.
 type Fault struct {
 	Seen, Remedy string
+	IsTolerated  bool // Nova reads a tag of device_spec as false, and its services start
 }
 
 // aliasKey is a key of an alias. The values of all keys are strings (nova/pci/request.py,
@@ -76,7 +77,7 @@ const maxAliasName = 256
 // valid, although no flavor can request it.
 func AliasFaults(value string, r Release) (alias map[string]any, faults []Fault) {
 	add := func(remedy, format string, args ...any) {
-		faults = append(faults, Fault{fmt.Sprintf(format, args...), remedy})
+		faults = append(faults, Fault{Seen: fmt.Sprintf(format, args...), Remedy: remedy})
 	}
 	all := conf.ParseObjects(value)
 	if len(all) != 1 || strings.HasPrefix(strings.TrimSpace(value), "[") {
@@ -136,9 +137,9 @@ func valueFaults(alias map[string]any, r Release) (faults []Fault) {
 		seen := fmt.Sprintf("alias %s: %s is %s", strings.TrimSpace(name), key, conf.Written(alias[key]))
 		switch text, isText := alias[key].(string); {
 		case !isText:
-			faults = append(faults, Fault{seen + ", not a string", "write " + k.mustBe})
+			faults = append(faults, Fault{Seen: seen + ", not a string", Remedy: "write " + k.mustBe})
 		case !k.isValid(text):
-			faults = append(faults, Fault{seen + ", not " + k.mustBe, "write " + k.mustBe})
+			faults = append(faults, Fault{Seen: seen + ", not " + k.mustBe, Remedy: "write " + k.mustBe})
 		}
 	}
 	return faults

@@ -96,28 +96,21 @@ func (p *planner) alias(s *source, o conf.Option, items []*item, isCommon bool) 
 	switch {
 	case isCommon && slices.ContainsFunc(items, func(it *item) bool { return slices.ContainsFunc(have, it.equals) }):
 		return []string{onOneLine(o.Value)}, nil
-	case len(named) > 0 && !isCommon && p.isFixed(s):
-		return nil, p.fixed(s, o.Line(), "the same alias", "exists in a file that only "+ReadBy(s.name, p.where.File)+" reads")
 	case len(named) > 0 && !isCommon:
-		return nil, nil
-	case len(free) > 0 && p.isFixed(s):
-		return nil, p.fixed(s, o.Line(), "the same alias", "exists with different values")
+		return nil, p.fixed(s, o.Line(), "the same alias", "exists in a file that only "+ReadBy(s.name, p.where.File)+" reads")
 	case len(free) > 0: // a name may have several products
 		i := slices.IndexFunc(free, func(it *item) bool {
 			return have[0]["vendor_id"] == it.object["vendor_id"] && have[0]["product_id"] == it.object["product_id"]
 		})
 		it := free[max(i, 0)]
 		it.isThere = true
-		return []string{it.text}, nil
+		return []string{it.text}, p.fixed(s, o.Line(), "the same alias", "exists with different values")
 	}
 	line := fmt.Sprintf("%s:%d: %s", s.name, o.Line(), onOneLine(o.Value))
-	switch {
-	case of.Name == "" || !slices.Contains(p.options.Remove, of.Name):
+	if of.Name == "" || !slices.Contains(p.options.Remove, of.Name) {
 		p.plan.Kept = append(p.plan.Kept, line)
 		return []string{onOneLine(o.Value)}, nil
-	case p.isFixed(s):
-		return nil, p.fixed(s, o.Line(), "--remove-alias", "would remove the line")
 	}
 	p.plan.Removed = append(p.plan.Removed, line)
-	return nil, nil
+	return nil, p.fixed(s, o.Line(), "--remove-alias", "would remove the line")
 }

@@ -117,7 +117,7 @@ func parseNames(file string, text []byte) ([]Named, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, errs := namesOf(conf.Source{Name: file, File: parsed}, Newest.AliasNames())
+	names, errs := Side{Files: []conf.Source{{Name: file, File: parsed}}}.named(Newest)
 	return names, errors.Join(errs...)
 }
 
@@ -143,11 +143,11 @@ func namesOfDocument(file string, text []byte) (names []Named, err error) {
 	return names, nil
 }
 
-// namesOf returns the aliases of a configuration file, and an error for each value that is none or
-// that Nova rejects. Keys that only a later release has are none.
-func namesOf(s conf.Source, options []conf.Name) (names []Named, errs []error) {
-	for _, o := range s.File.Find(options...) {
-		where := fmt.Sprintf("%s:%d", s.Name, o.Line())
+// named returns the aliases of the side under the names of the option that a release reads, and an
+// error for each value that is none or that Nova rejects, but for keys that only a later release has.
+func (s Side) named(r Release) (names []Named, malformed []error) {
+	for _, o := range s.Find(r.AliasNames()...) {
+		where := fmt.Sprintf("%s:%d", o.File, o.Line())
 		objects := conf.ParseObjects(o.Value)
 		ok := len(objects) == 1
 		if ok {
@@ -157,14 +157,14 @@ func namesOf(s conf.Source, options []conf.Name) (names []Named, errs []error) {
 			}
 			for _, f := range valueFaults(objects[0], Newest) {
 				ok = true // a better error than that of a value that is no alias
-				errs = append(errs, fmt.Errorf("%s: %s: %w", where, f.Seen, ErrAlias))
+				malformed = append(malformed, fmt.Errorf("%s: %s: %w", where, f.Seen, ErrAlias))
 			}
 		}
 		if !ok {
-			errs = append(errs, fmt.Errorf("%s: %w", where, ErrAliasValue))
+			malformed = append(malformed, fmt.Errorf("%s: %w", where, ErrAliasValue))
 		}
 	}
-	return names, errs
+	return names, malformed
 }
 
 // ReadFiles reads the files of the role's services on the machine below root: it sets InUse, Generated
@@ -202,16 +202,6 @@ func (o *Options) ReadFiles(root host.Root, place Place) error {
 		o.InUse = append(o.InUse, found...)
 	}
 	return errors.Join(errs...)
-}
-
-// named returns the aliases of the side under the names of the option that a release reads, and an
-// error for each value that is none or that Nova rejects.
-func (s Side) named(r Release) (names []Named, malformed []error) {
-	for _, f := range s.Files {
-		found, wrong := namesOf(f, r.AliasNames())
-		names, malformed = append(names, found...), append(malformed, wrong...)
-	}
-	return names, malformed
 }
 
 // OfferedAliases returns the aliases that the configuration files of the machine below root define,

@@ -263,8 +263,7 @@ func (p *planner) keepsDevices(all []*value, planned []wantedSpec) error {
 				where = h.Call() + ": " + where
 			}
 			kept = slices.DeleteFunc(kept, func(a pci.Address) bool {
-				i := slices.IndexFunc(h.Devices, func(d pci.Device) bool { return d.Address == a })
-				isOffered := slices.Contains(wrong, a) || slices.Contains(h.Containers, a) && hardware.Matches(s.Spec, &h.Devices[i])
+				isOffered := slices.Contains(wrong, a) || slices.Contains(h.Containers, a) && hardware.Matches(s.Spec, pci.Devices(h.Devices).At(a))
 				if isOffered {
 					errs = append(errs, fmt.Errorf("%s: %s offers %s to guests, but %w", where, conf.Written(s.Object), a, ErrKept))
 				}

@@ -324,10 +324,13 @@ func (p *planner) isFixed(s *source) bool {
 	return p.where.DropIn && !s.isOurs || isPackaged(s.name)
 }
 
-// fixed returns the error of an option that would have to change in a source that must stay as it
+// fixed returns the error of an option that would have to change in a source if that must stay as it
 // is. what and why describe the change.
 func (p *planner) fixed(s *source, line int, what, why string) error {
-	if isPackaged(s.name) {
+	switch {
+	case !p.isFixed(s):
+		return nil
+	case isPackaged(s.name):
 		return fmt.Errorf("%s:%d: %s %s, but the file %w", s.name, line, what, why, ErrPackaged)
 	}
 	return fmt.Errorf("%s:%d: %s %s: %w", s.name, line, what, why, ErrDropIn)

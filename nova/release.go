@@ -281,8 +281,8 @@ type BooleanFault struct {
 // BooleanFaults returns those of the options for Placement, as the services of the side read them.
 func (s Side) BooleanFaults(r Release) (faults []BooleanFault) {
 	add := func(view Side, n conf.Name, effect string) {
-		if found := view.Find(n); len(found) > 0 && !conf.IsBool(found[len(found)-1].Value) {
-			faults = append(faults, BooleanFault{found[len(found)-1], effect})
+		if o, isSet := view.last([]conf.Name{n}); isSet && !conf.IsBool(o.Value) {
+			faults = append(faults, BooleanFault{o, effect})
 		}
 	}
 	if s.Role.Computes() && r >= Zed {

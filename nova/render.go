@@ -12,48 +12,35 @@ import (
 
 // RenderTripleO returns what is wanted as an environment file of TripleO, in YAML (puppet-nova,
 // manifests/pci.pp and config.pp; tripleo-heat-templates, nova-compute-container-puppet.yaml and
-// nova-scheduler-container-puppet.yaml).
-func RenderTripleO(o Options, w Want) (string, error) {
+// nova-scheduler-container-puppet.yaml). It is of aliases and device specs that [Render] accepts.
+func RenderTripleO(o Options, w Want) string {
 	// JSON is a subset of YAML.
 	line := func(text *strings.Builder, indent int, format string, args ...any) {
 		fmt.Fprintf(text, "%s"+format+"\n", append([]any{strings.Repeat(" ", indent)}, args...)...)
 	}
 	var text strings.Builder
-	extra := func(role, option string, isOn bool) error {
+	extra := func(role, option string, isOn bool) {
 		line(&text, 2, "%sExtraConfig:", role)
 		line(&text, 4, "nova::pci::aliases:")
 		for _, a := range w.Aliases {
-			written, err := conf.FormatJSON(a)
-			if err != nil {
-				return err
-			}
-			line(&text, 4, "- %s", written)
+			line(&text, 4, "- %s", conf.Written(a))
 		}
 		if isOn {
 			line(&text, 4, "nova::config::nova_config:")
 			line(&text, 6, "%s: {\"value\": true}", option)
 		}
-		return nil
 	}
 	line(&text, 0, "parameter_defaults:")
 	if o.Role.Computes() {
 		line(&text, 2, "ComputeParameters:")
 		line(&text, 4, "NovaPCIPassthrough:")
 		for _, s := range w.Specs {
-			written, err := conf.FormatJSON(s)
-			if err != nil {
-				return "", err
-			}
-			line(&text, 4, "- %s", written)
+			line(&text, 4, "- %s", conf.Written(s))
 		}
-		if err := extra("Compute", "pci/report_in_placement", o.Placement); err != nil {
-			return "", err
-		}
+		extra("Compute", "pci/report_in_placement", o.Placement)
 	}
 	if o.Role.Controls() {
-		if err := extra("Controller", "filter_scheduler/pci_in_placement", o.Placement && o.Release >= Antelope); err != nil {
-			return "", err
-		}
+		extra("Controller", "filter_scheduler/pci_in_placement", o.Placement && o.Release >= Antelope)
 		list := func(parameter string, values []string) {
 			if len(values) > 0 {
 				line(&text, 2, "%s:", parameter)
@@ -71,7 +58,7 @@ func RenderTripleO(o Options, w Want) (string, error) {
 		}
 		list(parameter, enabled)
 	}
-	return text.String(), nil
+	return text.String()
 }
 
 // lineStart matches the first character of each line that has one.
@@ -144,7 +131,7 @@ func (f Form) Render(o Options, w Want) (string, error) {
 	case f == FormKolla:
 		return RenderKolla(o, w)
 	case f == FormTripleO:
-		return RenderTripleO(o, w)
+		return RenderTripleO(o, w), nil
 	case f == FormRHOSO:
 		return RenderRHOSO(o, w)
 	}

@@ -331,8 +331,8 @@ func (s Side) Find(names ...conf.Name) []Placed {
 
 // IsOn reports whether a boolean option is true. Of several values the last counts.
 func (s Side) IsOn(n conf.Name) bool {
-	found := s.Find(n)
-	return len(found) > 0 && conf.IsTrue(found[len(found)-1].Value)
+	o, _ := s.last([]conf.Name{n})
+	return conf.IsTrue(o.Value)
 }
 
 // HostNames returns the possible names of the host of a side: the option host, or else the names of

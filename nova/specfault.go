@@ -9,35 +9,29 @@ import (
 	"gpustack/nova/devspec"
 )
 
-// SpecFault is a reason for which Nova rejects or misreads a value of device_spec.
-type SpecFault struct {
-	Seen, Remedy string
-	IsTolerated  bool // Nova reads the tag as false, and its services start
-}
-
 // booleanSince are the first releases that read each tag as a boolean.
 var booleanSince = map[string]Release{"trusted": Rocky, "remote_managed": Yoga, "managed": Epoxy, "live_migratable": Epoxy, "one_time_use": Flamingo}
 
 // SpecFaults returns the reasons for which Nova rejects or misreads a value of device_spec,
 // whatever the hardware is.
-func SpecFaults(l devspec.Line, r Release) (faults []SpecFault) {
+func SpecFaults(l devspec.Line, r Release) (faults []Fault) {
 	if names := conf.References(l.Option.Value); len(names) > 0 {
-		return []SpecFault{{
+		return []Fault{{
 			Seen: fmt.Sprintf("the value of device_spec refers to %s, which oslo.config replaces", options(names)), Remedy: "write $$ for a dollar sign",
 		}}
 	}
 	if !l.IsJSON {
-		return []SpecFault{{Seen: "the value of device_spec is not a JSON object", Remedy: "write a JSON object or a list of JSON objects"}}
+		return []Fault{{Seen: "the value of device_spec is not a JSON object", Remedy: "write a JSON object or a list of JSON objects"}}
 	}
 	for _, fault := range l.Faults {
-		faults = append(faults, SpecFault{Seen: fmt.Sprintf("a device_spec: %v", fault), Remedy: "correct the device_spec"})
+		faults = append(faults, Fault{Seen: fmt.Sprintf("a device_spec: %v", fault), Remedy: "correct the device_spec"})
 	}
 	for _, spec := range l.Specs {
 		for _, tag := range devspec.BooleanTags {
 			value := spec.Object[tag]
 			if _, err := devspec.Bool(value); value != nil && err != nil && r >= booleanSince[tag] {
 				// Nova reads older tags leniently.
-				faults = append(faults, SpecFault{fmt.Sprintf("a device_spec: %s %v", tag, err), "write \"yes\" or \"no\"", booleanSince[tag] < Epoxy})
+				faults = append(faults, Fault{fmt.Sprintf("a device_spec: %s %v", tag, err), "write \"yes\" or \"no\"", booleanSince[tag] < Epoxy})
 			}
 		}
 	}
@@ -49,7 +43,7 @@ func SpecFaults(l devspec.Line, r Release) (faults []SpecFault) {
 // have (nova/pci/stats.py, to_device_pools_obj; not of resource_class and traits since 2023.1), and
 // with report_in_placement a resource_class or traits that is not a string
 // (nova/compute/pci_placement_translator.py). [SpecFaults] has those that Nova rejects.
-func TagFaults(l devspec.Line, isReported bool, r Release) (faults []SpecFault) {
+func TagFaults(l devspec.Line, isReported bool, r Release) (faults []Fault) {
 	for _, spec := range l.Specs {
 		for _, tag := range spec.TagNames() {
 			_, isText := spec.Object[tag].(string)
@@ -59,7 +53,7 @@ func TagFaults(l devspec.Line, isReported bool, r Release) (faults []SpecFault) 
 			if isText || !isRead && !isPooled || isRejected(tag, spec.Object[tag], r) {
 				continue
 			}
-			faults = append(faults, SpecFault{Seen: fmt.Sprintf("a device_spec: %s is %s, not a string", tag, conf.Written(spec.Object[tag])),
+			faults = append(faults, Fault{Seen: fmt.Sprintf("a device_spec: %s is %s, not a string", tag, conf.Written(spec.Object[tag])),
 				Remedy: "write a string, of several traits separated by commas"})
 		}
 	}
