@@ -108,8 +108,9 @@ func absent(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 // Planned judges the planned files of a machine. The error has each finding of [Run] about them with
 // which a service does not start, or fails whatever it is asked, with its line on disk. The warnings
 // are, of a compute node, the findings about its hardware: what an alias does not get, products that
-// no host has, and functions that are offered although they are not ready for guests. An alias that
-// only fails the requests for it is an error if the plan turns pci_in_placement on, else a warning.
+// no host has, functions that are offered although they are not ready for guests, and devices that
+// nova-scheduler asks Placement for and nova-compute does not report. An alias that only fails the
+// requests for it is an error if the plan turns pci_in_placement on, else a warning.
 func Planned(r nova.Release, p nova.Plan) (warnings []host.Finding, err error) {
 	c := newChecker(r, []nova.Side{p.Side}, p.Hosts)
 	c.files()
@@ -139,6 +140,7 @@ func Planned(r nova.Release, p nova.Plan) (warnings []host.Finding, err error) {
 	c.prepared()
 	c.offered()
 	c.missing()
+	c.placement()
 	return append(warnings, slices.DeleteFunc(c.findings, func(f host.Finding) bool { return f.Status == host.NA })...), nil
 }
 

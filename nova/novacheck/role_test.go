@@ -263,3 +263,34 @@ func TestPlanned(t *testing.T) {
 		}
 	}
 }
+
+// TestPlannedPlacement: the plan for a machine with all services says that nova-scheduler asks
+// Placement for devices which nova-compute does not report.
+func TestPlannedPlacement(t *testing.T) {
+	const asks = "pci_in_placement = true\n"
+	for options, want := range map[string]string{
+		"": "", "report_in_placement = true\n[filter_scheduler]\n" + asks: "",
+		"[filter_scheduler]\n" + asks: "report_in_placement is not set, but /etc/nova/nova.conf sets pci_in_placement",
+	} {
+		alias, err := nova.ParseAlias("K4200=10de:11b4,device_type=type-PCI")
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+options)
+		o := nova.Options{Role: nova.All, Release: nova.Bobcat, Aliases: []nova.Alias{alias}}
+		plan, err := nova.NewPlan(root, o, nova.Want{Aliases: o.Aliases}, nova.Place{File: nova.DefaultConf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		findings, err := novacheck.Planned(o.Release, plan)
+		var seen []string
+		for _, f := range findings {
+			if f.Check == "placement" {
+				seen = append(seen, f.Seen)
+			}
+		}
+		if got := strings.Join(seen, "; "); err != nil || got != want {
+			t.Errorf("%q: %q, want %q (%v)", options, got, want, err)
+		}
+	}
+}
