@@ -194,13 +194,6 @@ func (r *rewriting) byValue(f File, now *edit.File) (edit.Change, error) {
 	if f.Meaning == nil || now == nil {
 		return edit.Change{}, fmt.Errorf("%s: %w", f.Name, ErrEdited)
 	}
-	if before, ok := f.Previous(now); ok { // only its permissions or its owner were changed
-		c := edit.Change{Name: f.Name, Before: now}
-		if before != nil {
-			c.After = now.With(before.Content)
-		}
-		return c, nil
-	}
 	return r.revert(f.Name, *f.Meaning, now, false)
 }
 

@@ -73,10 +73,15 @@ func state(f *edit.File) *State {
 
 // Is reports whether a file is in that state. A nil state means that no file exists.
 func (s *State) Is(f *edit.File) bool {
+	return s.holds(f) && (s == nil || s.Mode == f.Mode && s.UID == f.UID && s.GID == f.GID)
+}
+
+// holds reports whether a file has the content of that state.
+func (s *State) holds(f *edit.File) bool {
 	if s == nil || f == nil {
 		return s == nil && f == nil
 	}
-	return s.Hash == f.Hash() && s.Mode == f.Mode && s.UID == f.UID && s.GID == f.GID
+	return s.Hash == f.Hash()
 }
 
 // ErrEdited means that a file was edited after gpustack had changed it: undo would lose that edit.
@@ -84,22 +89,22 @@ var ErrEdited = host.WithHint(host.WithCode(errors.New("was edited since"), host
 	host.NewCommand("undo")))
 
 // Undo returns the change that restores the file, which is as now. Its action is none if the file
-// is already restored.
+// is already restored. Permissions and an owner that it got since remain: they are no content.
 //
 // Errors: ErrEdited.
 func (f File) Undo(root host.Root, now *edit.File) (edit.Change, error) {
-	if f.Before.Is(now) || f.Transient && now == nil {
+	before, ok := f.Previous(now)
+	switch {
+	case f.Before.Is(now), !f.After.holds(now) && f.Before.holds(now), f.Transient && now == nil:
 		return edit.Change{Name: f.Name, Before: now, After: now}, nil
-	}
-	if !f.After.Is(now) {
+	case !f.After.holds(now):
 		return edit.Change{}, fmt.Errorf("%s: %w", f.Name, ErrEdited)
-	}
-	if f.Before == nil {
-		return edit.Change{Name: f.Name, Before: now}, nil
-	}
-	before := f.Restore(now)
-	if !f.Before.Is(before) {
+	case !ok:
 		return edit.Change{}, fmt.Errorf("%s: the journal does not lead back to its former content", f.Name)
+	case before == nil:
+		return edit.Change{Name: f.Name, Before: now}, nil
+	case !f.After.Is(now):
+		before = now.With(before.Content)
 	}
 	c, err := edit.Put(root, f.Name, before.Content, before.Mode, true) // creates its folders if they were removed since
 	c.Before, c.After, c.Purpose = now, before, "restored"              // gpustack removes no files of others
@@ -122,7 +127,7 @@ func (f File) Restore(after *edit.File) *edit.File {
 // Previous returns the file before the change, computed from the file after it. It returns false
 // if after is not the file that the change left.
 func (f File) Previous(after *edit.File) (*edit.File, bool) {
-	if f.After == nil != (after == nil) || after != nil && f.After.Hash != after.Hash() {
+	if !f.After.holds(after) {
 		return nil, false
 	}
 	before := f.Restore(after)

@@ -243,6 +243,20 @@ func TestUndo(t *testing.T) {
 			}
 		})
 	}
+	// Permissions that a file got since remain, and prevent nothing.
+	hardened := file("b\n")
+	hardened.Mode = 0o600
+	for _, before := range []string{"", "a\n"} {
+		recorded := journal.NewFile(edit.Change{Name: "/etc/x", Before: file(before), After: file("b\n")})
+		c, err := recorded.Undo(hosttest.Lay(t, "mkdir etc\n"), hardened)
+		if err != nil || before != "" && (string(c.After.Content) != before || c.After.Mode != 0o600) || before == "" && c.After != nil {
+			t.Errorf("other permissions, from %q: %+v, %v", before, c.After, err)
+			continue
+		}
+		if again, err := recorded.Undo(hosttest.Lay(t, "mkdir etc\n"), c.After); err != nil || again.Action() != edit.None {
+			t.Errorf("undone already, with other permissions: %+v, %v", again, err)
+		}
+	}
 	lost := journal.NewFile(edit.Change{Name: "/etc/hostname", Before: file("a\n"), After: file("b\n")})
 	lost.Back = []journal.Piece{{Offset: 9, Length: 1}}
 	root := hosttest.Lay(t, "-- etc/hostname --\nb\n")
