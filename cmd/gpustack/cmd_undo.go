@@ -192,7 +192,7 @@ func runUndo(ctx context.Context, u *term.UI, o given, opts undoOptions) error {
 	}
 	n := newNode(u, root, opts.allow...)
 	engine := n.Engine(opts.timeout)
-	engine.Store = store
+	engine.Store, engine.All = store, opts.all
 	if opts.all {
 		if err := recoverEntries(ctx, u, engine, o, 0); err != nil {
 			return err

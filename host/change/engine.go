@@ -27,6 +27,8 @@ type Engine struct {
 	Current func(recorded []host.Program) ([]host.Program, error)
 	// Origin is recorded in new entries.
 	Origin Origin
+	// All means that every change of files is undone, as [Engine.PlanUndoAll] has planned.
+	All bool
 
 	ahead ahead
 }
@@ -275,7 +277,7 @@ func (e Engine) PlanUndo(ctx context.Context, id int) (UndoPlan, error) {
 func (e Engine) PlanUndoAll(ctx context.Context) (all UndoPlan, undone []Entry, err error) {
 	entries, err := e.Store.List()
 	errs := []error{err}
-	e.ahead = ahead{}
+	e.ahead, e.All = ahead{}, true
 	for i, entry := range slices.Backward(entries) {
 		if entry.Status == Undone {
 			continue
@@ -328,7 +330,7 @@ func (u *UndoPlan) add(other UndoPlan) {
 		u.Entry.Programs, u.Entry.Left = other.Entry.Programs, other.Entry.Left
 	}
 	r, o := &u.Rewriting, other.Rewriting
-	r.Kept, r.ByValue, r.Beside = union(r.Kept, o.Kept), union(r.ByValue, o.ByValue), union(r.Beside, o.Beside)
+	r.Kept, r.ByValue, r.Beside, r.Replaced = union(r.Kept, o.Kept), union(r.ByValue, o.ByValue), union(r.Beside, o.Beside), union(r.Replaced, o.Replaced)
 }
 
 // union returns values with those of more that are not among them.
@@ -348,7 +350,7 @@ func (e Engine) planUndo(ctx context.Context, entries []Entry, entry Entry) (Und
 		return u, err
 	}
 	if files, ok := kind.(Files); ok {
-		files.ahead = e.ahead
+		files.ahead, files.all = e.ahead, e.All
 		kind = files
 	}
 	for _, earlier := range entries {

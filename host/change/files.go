@@ -27,6 +27,7 @@ type Files struct {
 	Permit func(plan edit.Plan) ([]pci.Identity, error)
 
 	ahead ahead
+	all   bool // every change is undone
 }
 
 // ahead are files as the undos leave them that are planned before another; nil means no file.

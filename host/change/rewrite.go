@@ -18,10 +18,11 @@ import (
 // Rewriting is a list of entries as they must be rewritten before one of them is undone, because
 // its files are not as the change left them, or because part of the change is kept.
 type Rewriting struct {
-	Entries []Entry  // oldest first; the last is the one to be undone
-	Kept    []string // files of which undo keeps a part of the change
-	ByValue []string // files that were changed since, in which only gpustack's values are undone
-	Beside  []string // files that got gpustack's values from others, in which they are undone too
+	Entries  []Entry  // oldest first; the last is the one to be undone
+	Kept     []string // files of which undo keeps a part of the change
+	ByValue  []string // files that were changed since, in which only gpustack's values are undone
+	Replaced []string // files that were edited between changes that are undone, in which a later one has replaced the edit
+	Beside   []string // files that got gpustack's values from others, in which they are undone too
 }
 
 // LaterChange is the error of files that a later entry changed, which must be undone first.
@@ -52,7 +53,8 @@ func (e *LaterChange) HintText() host.Text {
 //
 // A file that was changed since, and whose change is recorded by value, is undone by value; so are
 // boot entries that have come since. With Keep, earlier entries that lead to the file are rewritten
-// too, so that they can be undone afterwards.
+// too, so that they can be undone afterwards. Where all changes are undone, an edit that a later
+// change has replaced prevents nothing.
 //
 // Errors: of all files that prevent the undo, the last file first: *LaterChange, ErrEdited, and
 // those of Revert.
@@ -125,19 +127,23 @@ func (r *rewriting) file(n int, f File) error {
 	if err != nil {
 		return err
 	}
-	c, err := f.Undo(r.Root, now)
-	byValue := errors.Is(err, ErrEdited)
+	c, byValue, err := r.undo(f, now)
 	// If a later entry has reverted the change, its undo would make it again.
 	if s := r.entries[r.at].Status; byValue || s == Done || s == Rebuilding {
 		if err := r.later(f.Name); err != nil {
 			return err
 		}
 	}
-	if byValue {
-		c, err = r.byValue(f, now)
-	}
-	if err != nil || f.Before.Is(now) || now == nil {
+	if err != nil || f.Before.Is(now) {
 		return err
+	}
+	if after, ok := r.together(f, now, c.After); ok && !byValue {
+		r.Replaced = append(r.Replaced, f.Name)
+		r.replace(r.at, n, f.Between(now, after))
+		return nil
+	}
+	if now == nil {
+		return nil
 	}
 	kept := content(c.After)
 	if r.Keep != nil && r.entries[r.at].Status != Applying { // what never took effect is not kept
@@ -187,6 +193,39 @@ func (r *rewriting) earlier(name string, now, before, after *edit.File) error {
 		before, after = first, left
 	}
 	return nil
+}
+
+// undo returns the change that undoes the change of a file, and whether it does so by value.
+func (r *rewriting) undo(f File, now *edit.File) (c edit.Change, byValue bool, err error) {
+	if c, err = f.Undo(r.Root, now); errors.Is(err, ErrEdited) {
+		c, err = r.byValue(f, now)
+		return c, true, err
+	}
+	return c, false, err
+}
+
+// together returns what the undo of all changes leaves of a file where the change before f cannot be
+// undone from before: the file was edited between both, and f has replaced the edit. What is now is
+// as the change before f, or the machine before that, had it, or else of gpustack alone.
+func (r *rewriting) together(f File, now, before *edit.File) (*edit.File, bool) {
+	if !r.all {
+		return nil, false
+	}
+	for _, e := range slices.Backward(r.entries[:r.at]) {
+		i := slices.IndexFunc(e.Files, func(g File) bool { return g.Name == f.Name })
+		if e.Status == Undone || i < 0 {
+			continue
+		}
+		g := e.Files[i]
+		if _, _, err := r.undo(g, before); err == nil {
+			return nil, false
+		}
+		if _, err := g.Undo(r.Root, now); err == nil {
+			return now, true
+		}
+		return nil, g.Before == nil && g.Meaning == nil
+	}
+	return nil, false
 }
 
 // byValue returns the change that undoes the change of a file by value.

@@ -118,6 +118,9 @@ func undoWarnings(r change.Rewriting) (warnings []string) {
 	for _, name := range r.ByValue {
 		warnings = append(warnings, name+": was changed since: only the values that gpustack set are undone, the rest of the file remains")
 	}
+	for _, name := range r.Replaced {
+		warnings = append(warnings, name+": was edited between changes that are undone, and a later one replaced the edit: it is not restored")
+	}
 	for _, name := range r.Beside {
 		warnings = append(warnings, name+": got values of gpustack since from other files, as entries of new kernels do: they are undone too")
 	}
