@@ -92,6 +92,15 @@ root=UUID=1234 ro rootflags=subvol=root rhgb quiet
 -- etc/default/grub --
 GRUB_ENABLE_BLSCFG=true
 `
+	otherEntries = `
+-- boot/efi/loader/entries/arch.conf --
+title Arch
+linux /vmlinuz-linux
+options root=UUID=88 rw
+-- boot/efi/loader/entries/test.conf --
+title Test
+linux /test.efi
+`
 	debianSystemdBoot = `
 -- etc/machine-id --
 cafe
@@ -217,6 +226,20 @@ func TestEntries(t *testing.T) {
 				"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf": `
 -options    root=UUID=77 ro quiet systemd.machine_id=cafe
 +options    root=UUID=77 ro quiet systemd.machine_id=cafe intel_iommu=on iommu=pt`,
+				"/etc/kernel/cmdline": `
++root=UUID=77 ro quiet systemd.machine_id=cafe intel_iommu=on iommu=pt`,
+			}},
+		{"systemd-boot beside a newer system and a tool without ids", debianSystemdBoot + otherEntries, readSystemdBoot,
+			"root=UUID=77 ro quiet systemd.machine_id=cafe",
+			map[string]string{
+				"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf": `
+-options    root=UUID=77 ro quiet systemd.machine_id=cafe
++options    root=UUID=77 ro quiet systemd.machine_id=cafe intel_iommu=on iommu=pt`,
+				"/boot/efi/loader/entries/arch.conf": `
+-options root=UUID=88 rw
++options root=UUID=88 rw intel_iommu=on iommu=pt`,
+				"/boot/efi/loader/entries/test.conf": `
++options intel_iommu=on iommu=pt`,
 				"/etc/kernel/cmdline": `
 +root=UUID=77 ro quiet systemd.machine_id=cafe intel_iommu=on iommu=pt`,
 			}},
@@ -357,6 +380,9 @@ func TestEntriesRefused(t *testing.T) {
 			strings.Replace(grubenv("kernelopts=root=/dev/a\n"), "##########", "####x#####", 1), readBLS, nil, "/boot/grub2/grubenv: not a GRUB environment block"},
 		{"systemd-boot without a root file system", strings.ReplaceAll(debianSystemdBoot, "root=UUID=77 ", ""), readSystemdBoot, boot.ErrNoRoot,
 			"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf: has no root= argument, without which kernels installed later would not boot"},
+		{"systemd-boot with entries that may be another system's", strings.ReplaceAll(debianSystemdBoot, "machine-id cafe", "") + otherEntries +
+			"-- proc/cmdline --\nroot=live:CDLABEL=x quiet\n", readSystemdBoot, nil,
+			"/boot/efi/loader/entries/test.conf: may be another system's entry: it has neither this machine's id nor the root= of the running kernel"},
 		{"systemd-boot without entries of this system",
 			strings.ReplaceAll(debianSystemdBoot, "machine-id cafe", "machine-id fade"), readSystemdBoot, boot.ErrNoEntries,
 			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries"},

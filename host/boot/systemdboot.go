@@ -50,6 +50,11 @@ var ErrNoRoot = host.WithHint(
 	errors.New("has no root= argument, without which kernels installed later would not boot"),
 	writeAll)
 
+// errOfOthers is the error of a boot partition with no entry that is certainly of this system.
+var errOfOthers = host.WithHint(
+	errors.New("may be another system's entry: it has neither this machine's id nor the root= of the running kernel"),
+	writeAll)
+
 // ReadSystemdBoot reads the entries below root and the configuration of kernel-install.
 func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 	var b SystemdBoot
@@ -105,8 +110,8 @@ func firstLine(root host.Root, name string) (string, error) {
 }
 
 // readSeed returns the arguments that kernels installed later need besides gpustack's: the
-// distribution's defaults, or those of the newest entry. It does not use the running kernel's,
-// which may be another machine's.
+// distribution's defaults, or those of the newest entry that is certainly of this system. It does
+// not use the running kernel's, which may be another machine's.
 func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 	const distribution = "/usr/lib/kernel/cmdline"
 	f, err := edit.Read(root, distribution)
@@ -117,13 +122,37 @@ func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 	if f != nil {
 		seed = cmdlineArgs(f.Content)
 	} else {
-		e := newest(b.entries)
+		e, err := b.own(root)
+		if err != nil {
+			return nil, err
+		}
 		source, seed = e.name, ParseArgs(e.all("options"))
 	}
 	if len(seed.Values("root")) == 0 {
 		return nil, fmt.Errorf("%s: %w", source, ErrNoRoot)
 	}
 	return seed, nil
+}
+
+// own returns the newest entry with this machine's id or else, as kernel-install writes none with
+// another token (kernel-install(8)), with the root file system that the machine was booted with.
+func (b SystemdBoot) own(root host.Root) (*typeOne, error) {
+	machine, err := firstLine(root, "/etc/machine-id")
+	running, runningErr := firstLine(root, "/proc/cmdline")
+	if err := errors.Join(err, runningErr); err != nil {
+		return nil, err
+	}
+	booted := ParseArgs(running).Values("root")
+	e := newest(slices.DeleteFunc(slices.Clone(b.entries), func(e typeOne) bool { return machine == "" || e.get("machine-id") != machine }))
+	if e == nil {
+		e = newest(slices.DeleteFunc(slices.Clone(b.entries), func(e typeOne) bool {
+			return len(booted) == 0 || !slices.Equal(ParseArgs(e.all("options")).Values("root"), booted)
+		}))
+	}
+	if e == nil {
+		return nil, fmt.Errorf("%s: %w", newest(b.entries).name, errOfOthers)
+	}
+	return e, nil
 }
 
 // readInstalls returns the commands that reinstall each kernel with an entry, as far as
