@@ -219,13 +219,23 @@ func makeDir(root host.Root, dir string) error {
 	return syncDir(filepath.Dir(place))
 }
 
+// remove removes what is at a place. On a read-only file system the kernel says so also of what is
+// not there, which is no obstacle.
+func remove(place string, by func(string) error) error {
+	err := by(place)
+	if errors.Is(err, unix.EROFS) && errors.Is(unix.Access(place, unix.F_OK), unix.ENOENT) {
+		return unix.ENOENT
+	}
+	return err
+}
+
 // RemoveDirs removes folders that changes have made, innermost first, unless they contain files
 // of others by now.
 func RemoveDirs(root host.Root, dirs []string) error {
 	for i := len(dirs) - 1; i >= 0; i-- {
 		place, err := root.Resolve(dirs[i])
 		if err == nil {
-			err = unix.Rmdir(place)
+			err = remove(place, unix.Rmdir)
 		}
 		if err == nil {
 			err = syncDir(filepath.Dir(place))
@@ -274,7 +284,7 @@ func Replace(file string, content []byte, mode uint32) error {
 func RemoveLeftover(root host.Root, name string) error {
 	place, err := root.Resolve(name)
 	if err == nil {
-		err = os.Remove(temporary(place))
+		err = remove(temporary(place), os.Remove)
 	}
 	if err != nil && !host.IsAbsent(err) && !errors.Is(err, unix.ENOTDIR) {
 		return host.OfFile(name, err)
