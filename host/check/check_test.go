@@ -817,6 +817,24 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// TestOtherGenerator: an image of a generator for which nothing is recorded lacks the hook again
+// however often it is regenerated; host prepare is what helps.
+func TestOtherGenerator(t *testing.T) {
+	m := observe(ready(t, selection.Options{}))
+	m.Initramfs = machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{{Kernel: kernel, File: "/boot/x", Err: fmt.Errorf("/boot/x: hook: %w", initramfs.ErrMissing)}}}
+	for generator, want := range map[initramfs.Generator]string{
+		initramfs.Tools:  "regenerate it: ",
+		initramfs.Dracut: "its generator is another one since: gpustack host prepare writes the files for dracut",
+	} {
+		m.Generator.Value = generator
+		findings, _ := check.Verify(m, nil, startup.State{})
+		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "initramfs" })
+		if i < 0 || !strings.HasPrefix(findings[i].Remedy.String(), want) {
+			t.Errorf("%s: %+v, want %s", generator, findings, want)
+		}
+	}
+}
+
 // TestRenumbered: where buses are renumbered, an identical device has the address that is recorded.
 // No plan gives it to guests.
 func TestRenumbered(t *testing.T) {

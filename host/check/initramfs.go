@@ -58,6 +58,11 @@ func (v view) hooks() []host.Finding {
 	case !v.Initramfs.Seen():
 		return unread(v.Initramfs)
 	}
+	remedy := host.Textf("regenerate it: %s", v.rebuilt(false, true))
+	ofGenerator := func(f machine.Hash) bool { return slices.Contains(v.Generator.Value.Files(), f.Name) }
+	if v.Generator.Seen() && !slices.ContainsFunc(v.Contract.Value.Files, ofGenerator) {
+		remedy = host.Textf("its generator is another one since: %s writes the files for %s", host.NewCommand("host prepare"), v.Generator.Value)
+	}
 	var findings []host.Finding
 	for _, i := range v.Initramfs.Value {
 		switch faults := faultsOf(i); {
@@ -66,7 +71,7 @@ func (v view) hooks() []host.Finding {
 				Status: v.weight(i.Kernel), File: i.File,
 				Seen:   fmt.Sprintf("the initramfs of %s %s", i.Kernel, strings.Join(faults, "; ")),
 				Effect: "on next boot a host driver may claim the GPU first",
-				Remedy: host.Textf("regenerate it: %s", v.rebuilt(false, true)),
+				Remedy: remedy,
 			})
 		case i.Err != nil:
 			findings = append(findings, checklist.Unread(i.File, i.Err)...)

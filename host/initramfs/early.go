@@ -97,10 +97,13 @@ func parse(text string) *template.Template {
 
 // PlanFiles returns the files that [Early.Plan] may change.
 func PlanFiles() (names []string) {
-	for _, m := range []Generator{Tools, Dracut} {
-		for _, f := range files[m] {
-			names = append(names, f.name)
-		}
+	return append(Tools.Files(), Dracut.Files()...)
+}
+
+// Files returns the files that gpustack adds for a generator.
+func (m Generator) Files() (names []string) {
+	for _, f := range files[m] {
+		names = append(names, f.name)
 	}
 	return names
 }
