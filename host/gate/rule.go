@@ -38,10 +38,12 @@ func (k Kind) takes() bool { return k == AtBoot || k == Now || k == Removed }
 // judge returns the refusal of a function that the host loses, by the first rule that fits, or nil.
 // What the file systems that the host boots from need, or may need, and what the kernel has claimed
 // never leaves. A GPU, a function of its card and an NVSwitch of its board leave by themselves, any
-// other function if --allow names it. It does not ask who uses the function now: see [Host.Leave].
+// other function if --allow names it. It does not ask who uses the function now: see [Host.Leave]. A
+// driver for passthrough that has the function now may be there for one guest only: it permits
+// nothing at the next boot.
 func (h Host) judge(l Leaving) *Refusal {
 	d := h.Devices.At(l.Address)
-	if d == nil || pci.LeavesAlone(d.DriverName()) {
+	if d == nil || l.Kind != AtBoot && pci.LeavesAlone(d.DriverName()) {
 		return nil
 	}
 	if r := h.ofRoot(d); r != nil {

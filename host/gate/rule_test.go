@@ -56,7 +56,8 @@ func TestRules(t *testing.T) {
 		"CXL memory":                         {functions: []function{gpu, {"0000:86:00.0", "0502", "8086", "cxl_pci", asks}}},
 		"an NVSwitch":                        {functions: []function{gpu, {"0000:86:00.0", "0680", "", "nvidia-nvswitch", asks}}},
 		"an NVSwitch, for guests":            {functions: []function{gpu, {"0000:86:00.0", "0680", "", "nvidia-nvswitch", leaves}}, switches: true},
-		"bound to vfio-pci":                  {functions: []function{gpu, {"0000:86:00.0", "0200", "15b3", "vfio-pci", leaves}}},
+		"bound to vfio-pci":                  {functions: []function{gpu, {"0000:86:00.0", "0200", "15b3", "vfio-pci", asks}}},
+		"a card bound to vfio-pci":           {functions: []function{{"0000:84:00.0", "0300", "", "vfio-pci", leaves}, {"0000:84:00.1", "0403", "", "vfio-pci", leaves}}},
 		"a mounted disk": {functions: []function{gpu, nvme(never)}, needs: of(nvme(""), func(n *guard.Needs, a pci.Address) {
 			n.Claims[a] = []guard.Claimant{{Address: a, Disk: "/dev/nvme1n1", What: "/dev/nvme1n1p1 is mounted at /srv"}}
 		})},

@@ -116,7 +116,7 @@ func TestMembers(t *testing.T) {
 		"the default route":                      {"", "-- proc/net/route --\nIface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\nenp4s0 00000000 0102000A 0003 0 0 0 00000000 0 0 0\n", nil, "is not part of it: NIC enp4s0 (igb)", true, true},
 		"virtual functions":                      {"", "-- " + at + "/sriov_totalvfs --\n8\n-- " + at + "/sriov_numvfs --\n2\n", nil, "has virtual functions enabled (2)", false, false},
 		"a boot over the network":                {"", "-- proc/cmdline --\nroot=/dev/sda1 ip=dhcp\n", nil, "may be the interface that the host boots with", false, false},
-		"bound to vfio-pci":                      {"", "", bound("vfio-pci"), "", true, true},
+		"bound to vfio-pci":                      {"", "", bound("vfio-pci"), "but is not part of it", true, true},
 		"without a driver, and a kernel has one": {"", "", func(s string) string { return strings.Replace(s, driver, "", 1) }, "but is not part of it", true, true},
 		"without a driver, and no kernel has one": {"", "", func(s string) string {
 			return strings.NewReplacer(driver, "", "alias pci:v00008086d00001533sv*sd*bc*sc*i* igb\n", "").Replace(s)

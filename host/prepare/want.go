@@ -113,8 +113,8 @@ func (n node) judge(s gate.Selection, uses machine.Uses) (gate.Answer, []error) 
 }
 
 // allowedOf returns the functions that the record names as allowed: those that --allow lets leave,
-// those that it has let leave before and that are the same devices, and those that have left the
-// host already although they are no GPU's: from the next boot on, the gate asks again.
+// and those that it has let leave before and that are the same devices: from the next boot on, the
+// gate asks again.
 func (n node) allowedOf(functions []machine.Function, lifted []*gate.Refusal) []pci.Address {
 	allowed := []pci.Address{}
 	for _, f := range n.Identities(lifted) {
@@ -122,10 +122,9 @@ func (n node) allowedOf(functions []machine.Function, lifted []*gate.Refusal) []
 	}
 	for _, f := range functions {
 		now := f.Identity()
-		recorded := slices.ContainsFunc(gate.Records{Guests: n.Recorded}.Allowed().Recorded, func(r pci.Identity) bool {
+		if slices.ContainsFunc(gate.Records{Guests: n.Recorded}.Allowed().Recorded, func(r pci.Identity) bool {
 			return r.Address == f.Address && r.Compare(&now) == pci.NoDifference
-		})
-		if recorded || f.By == machine.ByService && pci.LeavesAlone(n.Devices.At(f.Address).DriverName()) {
+		}) {
 			allowed = append(allowed, f.Address)
 		}
 	}
