@@ -864,6 +864,32 @@ func TestRenumbered(t *testing.T) {
 	}
 }
 
+// TestGone: a card that is gone was not renumbered to the address of an identical one, which
+// remains with the host: only below the recorded bridges it has moved.
+func TestGone(t *testing.T) {
+	for name, test := range map[string]struct{ bridge, want string }{
+		"dead":                      {"", "is gone (10de:11b4)"},
+		"below the same bridge":     {"0000:00:02.0", "(10de:11b4) was renumbered and is now at 0000:05:00.0"},
+		"an identical one is added": {"0000:00:19.0", "is gone (10de:11b4)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := planned(t, selection.Options{Add: selectors(t, "0000:02:00.0")})
+			const from = "sys/devices/pci0000:00/0000:00:02.0/0000:02:00."
+			for _, f := range []string{"0", "1"} {
+				if remove("sys/bus/pci/devices/0000:02:00."+f)(t, root); test.bridge == "" {
+					continue
+				}
+				to := "devices/pci0000:00/" + test.bridge + "/0000:05:00." + f
+				steps(rename(from+f, "sys/"+to), link("sys/bus/pci/devices/0000:05:00."+f, "../../../"+to))(t, root)
+			}
+			findings, _ := judge(t, root)
+			if got := find(findings, "functions"); got != "fail: 0000:02:00.0 "+test.want {
+				t.Error(got)
+			}
+		})
+	}
+}
+
 // TestSysfsPath: where the kernel has another folder for a function, with the same bridges, the
 // initramfs leaves it to the host. host check says so, and host prepare records the folder.
 func TestSysfsPath(t *testing.T) {

@@ -111,39 +111,21 @@ func (v view) isLost(a pci.Address) bool {
 	return d != nil && d.IsVendor(none)
 }
 
-// findMoved records where functions have moved to that are no longer at their recorded addresses:
-// each to the only unrecorded address with the same device.
+// findMoved records where functions have moved to that are no longer at their recorded addresses.
+// Only another number of the bus shows it, of the same place below the recorded bridges: an identical
+// device elsewhere may be one that remains with the host.
 func (v view) findMoved() {
-	type product struct {
-		vendor, product pci.ID
-		function        uint8
-	}
-	unrecorded := map[product][]*pci.Device{}
-	for i := range v.Devices.Value {
-		if d := &v.Devices.Value[i]; d.VendorID != nil && d.ProductID != nil && v.Recorded(d.Address) == nil {
-			p := product{*d.VendorID, *d.ProductID, d.Address.Function}
-			unrecorded[p] = append(unrecorded[p], d)
-		}
-	}
+	devices := v.Devices.Value
 	for _, f := range v.Contract.Value.Functions {
 		id := f.Identity()
-		switch id.Compare(v.Devices.Value.Identity(f.Address)) {
-		case pci.NoDifference, pci.OtherSlot:
+		if now := id.Compare(devices.Identity(f.Address)); len(f.Path) == 0 || now == pci.NoDifference || now == pci.OtherSlot {
 			continue
-		case pci.Missing, pci.IDsUnread, pci.OtherProduct, pci.OtherBoard:
 		}
-		var found []pci.Address
-		for _, d := range unrecorded[product{f.VendorID, f.ProductID, f.Address.Function}] {
-			if id.SameBoard(*v.Devices.Value.Identity(d.Address)) {
-				found = append(found, d.Address)
+		for i := range devices {
+			a := devices[i].Address
+			if a.Slot == f.Address.Slot && a.Function == f.Address.Function && v.Recorded(a) == nil && id.Compare(devices.Identity(a)) == pci.NoDifference {
+				v.moved[f.Address], v.movedTo[a] = a, true
 			}
-			if len(found) > 1 {
-				break
-			}
-		}
-		if len(found) == 1 {
-			v.moved[f.Address] = found[0]
-			v.movedTo[found[0]] = true
 		}
 	}
 }
