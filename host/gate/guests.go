@@ -173,7 +173,8 @@ func (h Host) Separation(s Selection) *Separation {
 	return nil
 }
 
-// IsNew reports whether a function is not recorded.
+// IsNew reports whether a function is not recorded: the record may have another device at its address.
 func (h Host) IsNew(a pci.Address) bool {
-	return h.Recorded.At(a) == nil
+	f := h.Recorded.At(a)
+	return f == nil || !f.IsAt(h.Devices)
 }

@@ -11,6 +11,21 @@ import (
 	"gpustack/host/pci"
 )
 
+// TestUsersOfReplaced: a recorded GPU loses its users by what was planned then, but not the one that
+// has taken its place.
+func TestUsersOfReplaced(t *testing.T) {
+	class, vendor, driver, product, at := pci.Controller3D, pci.NVIDIA, "nouveau", pci.ID(0x11b4), pci.Address{Bus: 1}
+	uses := machine.Uses{Holders: []guard.Holder{{Address: at, File: "/dev/dri/renderD129", PID: 7, Command: "blender"}}}
+	for recorded, want := range map[pci.ID]string{product: "[]", 0x1eb1: "[0000:01:00.0: is in use: blender (pid 7) has /dev/dri/renderD129 open]"} {
+		h := gate.Host{Devices: pci.Devices{{Address: at, Class: &class, VendorID: &vendor, ProductID: &product, Driver: &driver}},
+			Recorded: &machine.Contract{Functions: []machine.Function{{Address: at, VendorID: vendor, ProductID: recorded}}}}
+		answer := h.Decide(gate.Selection{Selected: []pci.Address{at}, All: []pci.Address{at}, Kind: gate.AtBoot}, uses, nil)
+		if got := fmt.Sprint(answer.Refused); got != want {
+			t.Errorf("recorded %s: %s", recorded, got)
+		}
+	}
+}
+
 // TestUsers: a GPU that a process has open needs --allow, unless the process only watches GPUs, or
 // may only use it by a node which serves all GPUs and a GPU remains, or reads a clock. What is bound
 // to vfio-pci has left: a guest that has it is no refusal.

@@ -97,7 +97,7 @@ func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machin
 	planned := map[pci.Address]bool{}
 	for _, f := range plan.Functions {
 		planned[f.Address] = true
-		if before := recorded.At(f.Address); before == nil || before.Driver != f.Driver {
+		if before := recorded.At(f.Address); before == nil || before.Driver != f.Driver || !before.IsAt(m.Devices.Value) {
 			moves = append(moves, becoming{f.Address, f.Driver})
 		}
 	}
