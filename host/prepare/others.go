@@ -38,6 +38,9 @@ func (n node) withOthers(w *Want) (node, error) {
 		products = modprobe.AddIDs(products, f.IDs())
 	}
 	if w.contract.TakeOver {
+		if err := n.returned(w.contract, products); err != nil {
+			return n, err
+		}
 		var err error
 		if w.takeOver, err = modprobe.TakeOver(n.edited, n.Stated, products); err != nil {
 			return n, err
@@ -82,6 +85,30 @@ func (n node) withOthers(w *Want) (node, error) {
 		w.warnings = append(w.warnings, n.unsafeByOthers()...)
 	}
 	return n, errors.Join(errs...)
+}
+
+// returned returns an error for each function that is not selected and that --take-over would return
+// to the host, since ids of these products in settings of others have bound it.
+func (n node) returned(c machine.Contract, products []string) error {
+	var errs []error
+	guests, returned := n.uses.ByGuests(), map[pci.Address]bool{}
+	for _, s := range n.stated() {
+		_, staying := n.boundBy(s, c)
+		for _, a := range staying {
+			d := n.Devices.At(a)
+			if returned[a] || !n.IsNew(a) || n.driverctl[a] != "" || !pci.LeavesAlone(d.DriverName()) || !(modprobe.Stated{IDs: products}).Matches(d) {
+				continue
+			}
+			returned[a] = true
+			err := fmt.Errorf("is bound to %s by ids= in %s, which --take-over removes", d.DriverName(), s.Place())
+			if g := guests[a]; g != nil {
+				err = fmt.Errorf("%w: %s", err, g.Who())
+			}
+			hint := host.Textf("select it, too: --device %s; or leave out --take-over, and the line remains", a)
+			errs = append(errs, gate.Refuse(a, host.WithCode(host.WithHint(err, hint), host.CodeOtherOwner, "")))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // isEffective reports whether a driver accepts an ids= of others: of modprobe's lines the last one

@@ -209,6 +209,36 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// TestTakeOverOfOthers: --take-over does not return functions to the host that are not selected and
+// that the removed ids have bound.
+func TestTakeOverOfOthers(t *testing.T) {
+	const stays = "0000:02:00.0: is bound to vfio-pci by ids= in /etc/modprobe.d/vfio.conf:1, which --take-over removes"
+	first := selectors(t, "0000:01:00.0")
+	for name, test := range map[string]struct {
+		ids, driver string
+		opts        selection.Options
+		want        string // a part of the refusal; "" for none
+	}{
+		"another GPU is bound":              {"10de:11b4", "vfio-pci", selection.Options{Only: first, TakeOver: true}, stays},
+		"another GPU is of the host":        {"10de:11b4", "nouveau", selection.Options{Only: first, TakeOver: true}, ""},
+		"the line is kept":                  {"10de:11b4", "vfio-pci", selection.Options{Only: first}, ""},
+		"both GPUs are selected":            {"10de:11b4", "vfio-pci", selection.Options{TakeOver: true}, ""},
+		"another product, whose ids remain": {"10de:0e0a", "vfio-pci", selection.Options{Only: selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}, TakeOver: true}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: inMemory + withSystemd + "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=" + test.ids + "\n"}.Archive())
+			link := root.Path("sys/bus/pci/devices/0000:02:00.0/driver")
+			if err := errors.Join(os.Remove(link), os.Symlink("../../drivers/"+test.driver, link)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := plan(t, root, test.opts)
+			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 // TestPrevented: a driver that is not loaded binds nothing, and the host has no driver either.
 func TestPrevented(t *testing.T) {
 	for name, test := range map[string]struct {
