@@ -16,9 +16,10 @@ import (
 type Leaving struct {
 	Address pci.Address
 	Kind    Kind
-	Guests  bool // by host prepare, which assigns NVSwitches with the GPUs of their board
-	Apart   bool // not selected itself, but in the IOMMU group of a selected function
-	Whole   bool // an RDMA adapter that rdma prepare assigns to guests as a whole
+	Guests  bool   // by host prepare, which assigns NVSwitches with the GPUs of their board
+	Apart   bool   // not selected itself, but in the IOMMU group of a selected function
+	Whole   bool   // an RDMA adapter that rdma prepare assigns to guests as a whole
+	IDs     string // of its product, by which a driver binds it although it is not recorded
 }
 
 // Allowed are the functions that --allow names, of this command and of earlier ones. A physical

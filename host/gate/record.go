@@ -139,7 +139,7 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 				s.All = append(s.All, f.Address)
 			}
 		}
-		leaving = s.Leaving(devices)
+		leaving = append(s.Leaving(devices), matched(devices, before.Guests, after.Guests)...)
 	}
 	for _, f := range after.Containers.All() {
 		if before.Containers.At(f.Address) == nil && devices.At(f.Address) != nil {
@@ -150,6 +150,22 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 		vfs := vfsByFunction(devices)
 		for _, a := range all {
 			leaving = append(leaving, leavesOf(devices, vfs[a], a, before.RDMA.At(a), after.RDMA.At(a))...)
+		}
+	}
+	return leaving
+}
+
+// matched returns the functions that are not recorded and that leave by ids of a record which the one
+// before does not have: host prepare plans none, but such a function may have come since.
+func matched(devices pci.Devices, before, after *machine.Contract) (leaving []Leaving) {
+	had, ids := before.IDs(), after.IDs()
+	for i := range devices {
+		d := &devices[i]
+		if d.VendorID == nil || d.ProductID == nil || after.At(d.Address) != nil || pci.LeavesAlone(d.DriverName()) {
+			continue
+		}
+		if product := d.VendorID.String() + ":" + d.ProductID.String(); slices.Contains(ids, product) && !slices.Contains(had, product) {
+			leaving = append(leaving, Leaving{Address: d.Address, Kind: AtBoot, IDs: product})
 		}
 	}
 	return leaving
@@ -229,7 +245,7 @@ func vfsByFunction(devices pci.Devices) map[pci.Address][]pci.Address {
 // Permit returns whether a plan of files may change what is recorded: the functions for which that
 // needs --allow, and an error that names every use of a function that would leave the host, and every
 // function that would have two roles. It is asked before the files change, and before the change is
-// undone.
+// undone: what --allow named for a record that no longer stands is allowed no more.
 func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]pci.Identity, error) {
 	before, after, changed, err := Changed(root, plan)
 	// A change that leaves nothing recorded only returns functions, at the next boot. Of adapters it
@@ -252,6 +268,6 @@ func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]pci.Identity, er
 	if err != nil {
 		return nil, fmt.Errorf("cannot determine what uses %s: %w", leaving[0].Address, err)
 	}
-	lifted, err := h.Leave(uses, allowed.And(after.Allowed()), leaving...)
+	lifted, err := h.Leave(uses, allowed.And(before.Allowed()), leaving...)
 	return h.Identities(lifted), err
 }

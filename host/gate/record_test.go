@@ -141,6 +141,46 @@ func asked(t *testing.T, root host.Root) error {
 	return err
 }
 
+// TestRestored: a record that is restored takes no function that has come into use since: neither
+// one that --allow has named for it, nor one that only its ids match.
+func TestRestored(t *testing.T) {
+	at, other := address(t, pf), pci.Address{Bus: 0x0d}
+	contract := func(f machine.Function, allowed ...pci.Address) *edit.File {
+		f.Driver, f.Path, f.Members = machine.VFIO, []pci.Address{}, []pci.Address{}
+		text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO, Selected: []pci.Address{f.Address}, Allowed: append([]pci.Address{}, allowed...),
+			Functions: []machine.Function{f}, Arguments: []string{}, Files: []machine.Hash{}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &edit.File{Content: text}
+	}
+	nic := contract(machine.Function{Address: at, VendorID: 0x15b3, ProductID: 0x101b, By: machine.ByService}, at)
+	byIDs := func(vendor, product pci.ID) *edit.File {
+		return contract(machine.Function{Address: other, VendorID: vendor, ProductID: product, By: machine.ByIDs})
+	}
+	const refused = pf + ": is no GPU: NIC eth1 eth9 (mlx5_core); eth9 is up"
+	for name, test := range map[string]struct {
+		before, after *edit.File
+		allow         []pci.Address
+		want          string
+	}{
+		"allowed once":             {nil, nic, nil, refused},
+		"allowed now":              {nil, nic, []pci.Address{at}, "<nil>"},
+		"the record before has it": {nic, nic, nil, "<nil>"},
+		"ids match it":             {nil, byIDs(0x15b3, 0x101b), nil, pf + ": is not recorded, but ids=15b3:101b of the record match it: NIC eth1 eth9 (mlx5_core); eth9 is up"},
+		"ids that are there":       {byIDs(0x15b3, 0x101b), byIDs(0x15b3, 0x101b), nil, "<nil>"},
+		"other ids":                {nil, byIDs(0x1234, 0x5678), nil, "<nil>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := hosttest.Lay(t, inState(t, "an interface that is up", false, pf))
+			_, err := gate.Permit(root, edit.Plan{{Name: machine.ContractFile, Before: test.before, After: test.after}}, gate.Allowed{Functions: test.allow})
+			if got := fmt.Sprint(err); got != test.want {
+				t.Errorf("%s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
 // TestUndoneAllow: what --allow names for an undo that restores a record is allowed as long as the
 // record is the restored one.
 func TestUndoneAllow(t *testing.T) {

@@ -105,6 +105,8 @@ func (h Host) ofRoot(d *pci.Device) *Refusal {
 func (h Host) apart(d *pci.Device, l Leaving) (why string, code host.Code) {
 	gpu, below := h.Devices.GPUOf(d), h.Needs.Below[d.Address]
 	switch {
+	case l.IDs != "":
+		return fmt.Sprintf("is not recorded, but ids=%s of the record match it: %s", l.IDs, h.Label(d)), host.CodeIdentical
 	case d.IsConsole():
 		return "is the console (" + d.ConsoleBy() + ")", host.CodeConsole
 	case d.IsManagementConsole():

@@ -110,6 +110,19 @@ func (c *Contract) At(a pci.Address) *Function {
 	return &c.Functions[i]
 }
 
+// IDs returns the products that a driver binds by their ids. A nil contract has none.
+func (c *Contract) IDs() (ids []string) {
+	if c == nil {
+		return nil
+	}
+	for _, f := range c.Functions {
+		if f.By == ByIDs && !slices.Contains(ids, f.IDs()) {
+			ids = append(ids, f.IDs())
+		}
+	}
+	return ids
+}
+
 // NVSwitch is the side to which the NVSwitches of a board are assigned whose GPUs are for guests.
 type NVSwitch string
 
