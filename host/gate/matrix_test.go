@@ -488,6 +488,7 @@ func TestAskers(t *testing.T) {
 		"operate/node.files":                  "undo that removes a record of VFs",
 		"operate/node.binder":                 "host bind, carried out, undone and recovered",
 		"operate/node.findHolders":            "rdma scan shows it",
+		"operate/node.ofLeaving":              "a plan of undo names them",
 		"operate/node.PlanPrepare":            "TestAskKernel",
 		"operate/node.PlanRDMA":               "TestAskKernel",
 		"operate/node.PlanBind":               "TestAskKernel",

@@ -80,6 +80,24 @@ func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found 
 	return machine.Saw(nova.DefaultConf, findings, nil), configure
 }
 
+// ofLeaving returns a warning that names the functions which leave the host by a plan of files.
+func ofLeaving(root host.Root, devices pci.Devices, plan edit.Plan) []string {
+	before, after, _, err := gate.Changed(root, plan)
+	if err != nil {
+		return nil // the plan's own
+	}
+	var leaving []pci.Address
+	for _, l := range gate.Leaves(devices, before, after) {
+		if l.Kind == gate.AtBoot {
+			leaving = append(leaving, l.Address)
+		}
+	}
+	if leaving == nil {
+		return nil
+	}
+	return []string{"functions that leave the host at the next boot: " + pci.Joined(leaving, " ")}
+}
+
 // ofReturned returns warnings of functions that a plan of files returns to the host: which guests
 // have them, and each line of Nova's configuration that offers them. devices are not observed while a write to sysfs of an
 // earlier run may be stuck.

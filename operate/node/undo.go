@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/change"
@@ -29,7 +30,7 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 		return FilesBack{}, err
 	}
 	m, reboot := Observe(ctx, n.Root, machine.Record)
-	warnings := append(ofReturned(n.Root, m.Devices, plan.Files), offeredBack(n.Root, m.Devices.Value, plan.Files)...)
+	warnings := slices.Concat(ofLeaving(n.Root, m.Devices.Value, plan.Files), ofReturned(n.Root, m.Devices, plan.Files), offeredBack(n.Root, m.Devices.Value, plan.Files))
 	return FilesBack{UndoPlan: plan, Warnings: warnings, Reboot: reboot, contract: contract}, nil
 }
 
