@@ -126,10 +126,10 @@ func listFlags(flags []cli.Flag) string {
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, flag := range flags {
 		spelling, usage := DescribeFlag(flag)
-		fmt.Fprintf(w, "  %s\t%s\n", spelling, usage)
+		fmt.Fprintf(w, "  %s\t%s\n", spelling, usage) //nolint:errcheck // into memory
 	}
-	fmt.Fprintln(w, "  -h, --help\tshow help")
-	w.Flush() //nolint:errcheck // into memory
+	fmt.Fprintln(w, "  -h, --help\tshow help") //nolint:errcheck // into memory
+	w.Flush()                                  //nolint:errcheck // into memory
 	return b.String()
 }
 
