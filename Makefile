@@ -307,7 +307,7 @@ bench: build
 # Copies what make build has made, and the documentation: root needs no Go for it.
 BUILT = build/gpustack build/man build/gpustack.bash build/gpustack.zsh build/gpustack.fish
 SHARE = $(DESTDIR)$(PREFIX)/share
-DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(wildcard docs/*.md docs/schema/*.json examples/*.txtar examples/*.conf examples/*.sql examples/monitoring/*.*)
+DOCS  = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE integration/chain/README.md integration/ran/README.md $(wildcard docs/*.md docs/schema/*.json examples/*.txtar examples/*.conf examples/*.sql examples/monitoring/*.*)
 install: $(BUILT)
 	install -D -m 0755 build/gpustack $(DESTDIR)$(PREFIX)/sbin/gpustack
 	install -D -m 0644 -t $(SHARE)/man/man8 build/man/*.8

@@ -63,7 +63,7 @@ func TestInstalled(t *testing.T) {
 	})
 	t.Run("documentation", func(t *testing.T) {
 		for _, pattern := range []string{"README.md", "CHANGELOG.md", "LICENSE", "docs/*.md", "docs/schema/*.json", "examples/*.txtar", "examples/*.conf",
-			"examples/*.sql", "examples/*.sh",
+			"examples/*.sql", "examples/*.sh", "integration/chain/README.md", "integration/ran/README.md",
 			"examples/monitoring/*.*"} {
 			files, err := filepath.Glob("../" + pattern)
 			if err != nil || len(files) == 0 {

@@ -293,6 +293,15 @@ func meaningOf(alias map[string]any) map[string]any {
 	return same
 }
 
+// Within reports whether each definition of an alias has the meaning of one of others, by the device
+// types that devices of its product have ([TypesOfProduct]).
+func Within(definitions, others []map[string]any, hosts []Host) bool {
+	return !slices.ContainsFunc(definitions, func(a map[string]any) bool {
+		types := TypesOfProduct(a, hosts)
+		return !slices.ContainsFunc(others, func(b map[string]any) bool { return SameMeaning(a, b, types) })
+	})
+}
+
 // TypesOfProduct returns the device types that devices of an alias's product have: those of the
 // hosts, else that of the table of products; none if neither knows it.
 func TypesOfProduct(alias map[string]any, hosts []Host) (types []string) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -328,5 +329,17 @@ enabled_filters = ComputeFilter
 	}
 	if diff := cmp.Diff([]string{"nova-compute", "nova-scheduler"}, services); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestInstead: the name that replaces an ignored one is not ignored, too.
+func TestInstead(t *testing.T) {
+	for r := nova.Mitaka; r <= nova.Newest; r++ {
+		ignored := r.Ignored()
+		for _, i := range ignored {
+			if slices.ContainsFunc(ignored, func(o nova.Ignored) bool { return o.Name.String() == i.Instead }) {
+				t.Errorf("%s ignores %s, and %s in its place", r, i.Name, i.Instead)
+			}
+		}
 	}
 }

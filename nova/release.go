@@ -232,10 +232,20 @@ type Ignored struct {
 func (r Release) Ignored() (names []Ignored) {
 	for _, n := range readBy {
 		if r < n.since || r >= n.until {
-			names = append(names, Ignored{n.name, n.instead})
+			names = append(names, Ignored{n.name, r.instead(n.instead)})
 		}
 	}
 	return names
+}
+
+// instead returns a name of an option, or the one that the release reads in its place.
+func (r Release) instead(name string) string {
+	for _, n := range readBy {
+		if n.name.String() == name && (r < n.since || r >= n.until) {
+			return r.instead(n.instead)
+		}
+	}
+	return name
 }
 
 // ignoredNames returns the names of Ignored.
@@ -257,7 +267,7 @@ func (p *planner) removeIgnored() error {
 					p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: %s is not an option of %s: Nova silently ignores it",
 						s.name, o.Line(), name, p.options.Release))
 				} else {
-					p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s = %s", s.name, o.Line(), name, onOneLine(o.Value)))
+					p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s = %s (%s ignores it)", s.name, o.Line(), name, onOneLine(o.Value), p.options.Release))
 				}
 			}
 			if len(found) == 0 || p.isFixed(s) {

@@ -333,8 +333,8 @@ func (a aliases) byClassOnly(r nova.Request) string {
 
 // onCompute compares the aliases of a compute node with those of the controllers. nova-compute
 // needs an alias only for guests that move to its host (nova/compute/resource_tracker.py,
-// _move_claim), so that builds do not fail without it.
-func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release) *Judged {
+// _move_claim), so that builds do not fail without it. hosts are the node's inventory, if it is known.
+func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release, hosts ...nova.Host) *Judged {
 	if !a.known || release < nova.Newton {
 		return nil
 	}
@@ -356,7 +356,7 @@ func (a aliases) onCompute(r nova.Request, s nova.Side, release nova.Release) *J
 				Seen: fmt.Sprintf("alias %s is missing: builds work, but nova-compute rejects resizes, migrations and evacuations to this host", w.Alias),
 				From: view.Name(), Remedy: host.Textf("run %s with the same devices",
 					host.NewCommand("nova configure").Flag("role", "compute").Elsewhere())}
-		case !reflect.DeepEqual(mine, theirs):
+		case !nova.Within(mine, theirs, hosts) || !nova.Within(theirs, mine, hosts):
 			return &Judged{Link: Alias, Status: Warn, Reason: "has another alias " + w.Alias,
 				Seen: fmt.Sprintf("alias %s differs from the one in %s: builds work, but guests that move to this host claim other devices than nova-scheduler selected",
 					w.Alias, a.where[w.Alias]),

@@ -270,7 +270,11 @@ func (j *judge) onCompute(result *Judgement, h Host) {
 		return
 	}
 	i := slices.IndexFunc(result.Links, func(l Judged) bool { return l.Link == Alias })
-	worse := j.aliases.onCompute(j.request, *side, j.facts.Release)
+	var hosts []nova.Host
+	if h.Devices != nil {
+		hosts = append(hosts, *h.Devices)
+	}
+	worse := j.aliases.onCompute(j.request, *side, j.facts.Release, hosts...)
 	if worse != nil && worse.Status == Fail && h.isUp() {
 		worse.Status = Warn
 		worse.Seen += notRead

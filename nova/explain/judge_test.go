@@ -147,6 +147,9 @@ func TestFirstLink(t *testing.T) {
 			f.Release, f.Hosts[0].Devices, f.Hosts[0].Stock, f.Databases = nova.Epoxy, nil, nil, false
 			own(t, f, strings.Replace(controller, `"type-PCI"`, `"type-PCI", "live_migratable": "yes"`, 1), computing)
 		}, DeviceSpec, "alias K4200 requires devices with live_migratable=true, which device_spec does not give them"},
+		"alias with the type of its devices on the compute node alone": {func(t *testing.T, f *Facts) {
+			own(t, f, strings.Replace(controller, `, "device_type": "type-PCI"`, "", 1), computing)
+		}, "", ""},
 		"alias on one of two controllers": {func(t *testing.T, f *Facts) {
 			f.Sides = append(f.Sides, side(t, nova.Controller, "ctl2.conf", filtersSet))
 		}, Alias, "ctl2.conf"},

@@ -325,7 +325,7 @@ func (c *checker) bothSides() {
 					effect = "rejects resizes, migrations and evacuations to this host with this alias (PciRequestAliasNotDefined)"
 				}
 				c.add(checkAlias, host.Fail, s.Name(), 0, seen, effect, c.define(s.Role, at, model.side))
-			case !c.isSubset(needed, mine) || !c.isSubset(mine, theirs):
+			case !nova.Within(needed, mine, c.known()) || !nova.Within(mine, theirs, c.known()):
 				c.add(checkAlias, host.Fail, where(at, s).file, where(at, s).line, fmt.Sprintf("alias %s differs from the one in %s", name, model.name(s)),
 					"claims a different device than the scheduler selected", c.define(s.Role, at, model.side))
 			}
@@ -401,14 +401,6 @@ func contents(at []aliasAt, s side) (mine []map[string]any) {
 // where returns the first place of an alias on a side.
 func where(at []aliasAt, s side) aliasAt {
 	return at[slices.IndexFunc(at, func(a aliasAt) bool { return a.side.number == s.number })]
-}
-
-// isSubset reports whether each object of a has the meaning of one of b.
-func (c *checker) isSubset(a, b []map[string]any) bool {
-	return !slices.ContainsFunc(a, func(x map[string]any) bool {
-		types := nova.TypesOfProduct(x, c.known())
-		return !slices.ContainsFunc(b, func(y map[string]any) bool { return nova.SameMeaning(x, y, types) })
-	})
 }
 
 // known returns the hosts whose hardware is known: those of the inventories, and this machine.
