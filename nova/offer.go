@@ -103,24 +103,21 @@ func (o Offered) Of(functions []pci.Address) []devspec.Reported {
 }
 
 // OfHost returns the GPUs, and those of the selected functions, that are offered although a driver
-// of the host has them. Other devices are not among them, nor virtual functions: libvirt unbinds
-// those of network adapters from such a driver, and those of vGPUs work with it.
+// of the host has them. Other devices are among them only if a device_spec matches whatever there
+// is. Virtual functions are not: libvirt unbinds those of network adapters from such a driver, and
+// those of vGPUs work with it.
 func (o Offered) OfHost(selected []pci.Address) []devspec.Reported {
-	return slices.DeleteFunc(o.gpus(selected), func(f devspec.Reported) bool {
+	return slices.DeleteFunc(slices.Clone(o.Functions), func(f devspec.Reported) bool {
 		driver := f.Device.DriverName()
-		return driver == "" || pci.LeavesAlone(driver)
+		isMeant := f.Device.IsGPU() || slices.Contains(selected, f.Device.Address)
+		return driver == "" || pci.LeavesAlone(driver) || f.Device.SRIOV.PF != nil || !isMeant && (!f.Spec.IsOpen() || f.Device.IsBridge())
 	})
 }
 
 // ReadyGPUs returns the GPUs that are offered and bound for guests, without virtual functions.
 func (o Offered) ReadyGPUs() []devspec.Reported {
-	return slices.DeleteFunc(o.gpus(nil), func(f devspec.Reported) bool { return !pci.LeavesAlone(f.Device.DriverName()) })
-}
-
-// gpus returns what is offered of GPUs and of the selected functions, without virtual functions.
-func (o Offered) gpus(selected []pci.Address) []devspec.Reported {
 	return slices.DeleteFunc(slices.Clone(o.Functions), func(f devspec.Reported) bool {
-		return f.Device.SRIOV.PF != nil || !f.Device.IsGPU() && !slices.Contains(selected, f.Device.Address)
+		return f.Device.SRIOV.PF != nil || !f.Device.IsGPU() || !pci.LeavesAlone(f.Device.DriverName())
 	})
 }
 

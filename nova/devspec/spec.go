@@ -31,6 +31,11 @@ type Spec struct {
 	address         [4]field       // domain, bus, slot, function
 }
 
+// IsOpen reports whether a spec matches functions of every product on every bus.
+func (s Spec) IsOpen() bool {
+	return s.Vendor == Anything && s.Product == Anything && !s.Devname && s.address[1].text == Anything
+}
+
 // field is one part of an address.
 type field struct {
 	fieldKind

@@ -160,12 +160,12 @@ func pronoun(functions []devspec.Reported) string {
 	return "it"
 }
 
-// toPrepare returns how functions get ready for guests, "" if none can: host prepare refuses those
-// that have virtual functions.
+// toPrepare returns how GPUs get ready for guests, "" if none can: host prepare refuses those that
+// have virtual functions, and other functions unless --allow names them.
 func toPrepare(functions []devspec.Reported) host.Text {
 	prepare := host.NewCommand("host prepare")
 	for _, f := range functions {
-		if f.Device.SRIOV.NumVFs != nil && *f.Device.SRIOV.NumVFs > 0 {
+		if f.Device.SRIOV.NumVFs != nil && *f.Device.SRIOV.NumVFs > 0 || !f.Device.IsGPU() || f.Device.IsManagementConsole() {
 			continue
 		}
 		prepare = prepare.Flag("device", f.Device.Address.String())
