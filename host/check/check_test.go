@@ -890,6 +890,20 @@ func TestGone(t *testing.T) {
 	}
 }
 
+// TestAdded: where gpustack's own line would take a card that was added since, host prepare is the
+// remedy, and no edit of its file.
+func TestAdded(t *testing.T) {
+	root := planned(t, selection.Options{})
+	const nic = "sys/devices/pci0000:00/0000:00:19.0/"
+	steps(write(nic+"modalias", "pci:v000010DEd000011B4sv000010DEsd00001096bc03sc00i00\n"), write(nic+"class", "0x030000\n"),
+		write(nic+"vendor", "0x10de\n"), write(nic+"device", "0x11b4\n"))(t, root)
+	findings, _ := judge(t, root)
+	i := slices.IndexFunc(findings, func(f host.Finding) bool { return strings.Contains(f.Seen, "also matches 0000:00:19.0") })
+	if i < 0 || findings[i].Remedy.String() != "gpustack host prepare binds the recorded functions by their addresses" {
+		t.Errorf("%v", findings)
+	}
+}
+
 // TestSysfsPath: where the kernel has another folder for a function, with the same bridges, the
 // initramfs leaves it to the host. host check says so, and host prepare records the folder.
 func TestSysfsPath(t *testing.T) {

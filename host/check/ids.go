@@ -204,11 +204,14 @@ func (v view) taken(h effective) []host.Finding {
 			if never := v.never(d, h.file, h.line, fmt.Sprintf("ids=%s of %s also matches", id, h.driver)); never != nil {
 				findings = append(findings, never...)
 			} else if v.Contract.Value != nil && v.Recorded(d.Address) == nil && !v.movedTo[d.Address] {
+				remedy := host.Textf("remove the id there and run %s", host.NewCommand("host prepare"))
+				if slices.ContainsFunc(v.Contract.Value.Files, func(f machine.Hash) bool { return f.Name == h.file }) { // gpustack's own
+					remedy = host.Textf("%s binds the recorded functions by their addresses", host.NewCommand("host prepare"))
+				}
 				findings = append(findings, host.Finding{
 					Status: host.Warn, File: h.file, Line: h.line,
 					Seen:   fmt.Sprintf("ids=%[2]s of %[1]s also matches %[3]s, which should stay with the host", h.driver, id, d.Address),
-					Effect: "from the next boot on it is not available to the host",
-					Remedy: host.Textf("remove the id there and run %s", host.NewCommand("host prepare")),
+					Effect: "from the next boot on it is not available to the host", Remedy: remedy,
 				})
 			}
 		}
