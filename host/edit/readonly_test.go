@@ -24,7 +24,7 @@ func TestReadOnly(t *testing.T) {
 	if err != nil {
 		t.Skipf("cannot mount: %v", err)
 	}
-	defer unix.Unmount(usr, unix.MNT_DETACH) //nolint:errcheck // the thread ends anyway
+	defer unix.Unmount(usr, unix.MNT_DETACH)
 	first, err := edit.Put(root, "/etc/first", []byte("new\n"), 0o644, false)
 	if err != nil {
 		t.Fatal(err)
