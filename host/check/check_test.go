@@ -325,7 +325,7 @@ func TestCheck(t *testing.T) {
 		{"a line that takes all NICs of a vendor", isReady, steps(inMemory, write("etc/modprobe.d/zzz.conf", "options vfio-pci ids=10de:11b4,10de:0e0a,8086:ffffffff:ffffffff:ffffffff:00020000:ffff0000\n")), checklist.Ready,
 			[]string{"warn ids " + conf + "zzz.conf:1: ids=8086:ffffffff:ffffffff:ffffffff:00020000:ffff0000 of vfio-pci also matches 0000:00:19.0, which should stay with the host"}},
 		{"all display controllers of a vendor, nothing recorded", isBare, write("etc/modules", "vfio-pci ids=10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff\n"), checklist.NotPrepared,
-			[]string{"warn ids /etc/modules:1: prepared by other means: vfio-pci ids=10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff matches 0000:01:00.0, 0000:02:00.0", "fail prepared " + contract + "gpustack host prepare has not been run here"}},
+			[]string{"warn ids /etc/modules:1: prepared by other means: vfio-pci ids=10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff matches 0000:01:00.0, 0000:02:00.0", "fail prepared " + contract + "nothing is recorded by gpustack host prepare"}},
 
 		// What host prepare refuses.
 		{"a group with a part of the host", isBare, steps(inMemory, hasUnit, group("01:00.0", 4)), checklist.NotPrepared,

@@ -139,8 +139,8 @@ func booted(reboot host.Bool) statusLine {
 
 // inUse returns how many of the functions for guests a guest has. A function that is bound for
 // guests is one until it is returned, recorded or not.
-func inUse(r guest.Report, m machine.Machine) statusLine {
-	users, n, functions := r.Users(), 0, slices.Clone(m.Guests)
+func inUse(observed guest.Report, m machine.Machine) statusLine {
+	users, n, functions := observed.Users(), 0, slices.Clone(m.Guests)
 	for _, d := range m.Devices.Value {
 		if pci.LeavesAlone(d.DriverName()) && functions.At(d.Address) == nil {
 			functions = append(functions, d)
@@ -152,9 +152,9 @@ func inUse(r guest.Report, m machine.Machine) statusLine {
 		}
 	}
 	switch {
-	case !r.Complete:
+	case !observed.Complete:
 		var unread []string
-		for _, source := range r.Unread() {
+		for _, source := range observed.Unread() {
 			unread = append(unread, source.Name)
 		}
 		return statusLine{"in use", host.NA, "unknown: " + host.Listed(unread, "and") + " cannot be read"}
