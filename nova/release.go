@@ -238,11 +238,15 @@ func (r Release) Ignored() (names []Ignored) {
 	return names
 }
 
-// instead returns a name of an option, or the one that the release reads in its place.
+// instead returns a name of an option, or the one that the release reads in its place. An unknown
+// release reads none.
 func (r Release) instead(name string) string {
-	for _, n := range readBy {
-		if n.name.String() == name && (r < n.since || r >= n.until) {
-			return r.instead(n.instead)
+	for range readBy {
+		for _, n := range readBy {
+			if n.name.String() == name && (r < n.since || r >= n.until) {
+				name = n.instead
+				break
+			}
 		}
 	}
 	return name
