@@ -55,7 +55,7 @@ func checkout(t *testing.T) (dir string) {
 	// With their times, since make compares them.
 	run(t, "sh", "-c", `mkdir -p "$1/build/tools" && cd .. && for file in * .ci; do
 		case $file in build | integration) ;; *) cp -a "$file" "$1" ;; esac
-	done && cp -a build/tools/nfpm "$1/build/tools"`, "sh", dir)
+	done && cp -a build/tools/nfpm "$1/build/tools" && cp -a --parents integration/*/README.md "$1"`, "sh", dir)
 	return dir
 }
 
