@@ -824,7 +824,7 @@ func TestOtherGenerator(t *testing.T) {
 	m.Initramfs = machine.Look[[]machine.Initramfs]{Value: []machine.Initramfs{{Kernel: kernel, File: "/boot/x", Err: fmt.Errorf("/boot/x: hook: %w", initramfs.ErrMissing)}}}
 	for generator, want := range map[initramfs.Generator]string{
 		initramfs.Tools:  "regenerate it: ",
-		initramfs.Dracut: "its generator is another one since: gpustack host prepare writes the files for dracut",
+		initramfs.Dracut: "another program generates it now: gpustack host prepare writes the files for dracut",
 	} {
 		m.Generator.Value = generator
 		findings, _ := check.Verify(m, nil, startup.State{})

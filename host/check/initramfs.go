@@ -61,7 +61,7 @@ func (v view) hooks() []host.Finding {
 	remedy := host.Textf("regenerate it: %s", v.rebuilt(false, true))
 	ofGenerator := func(f machine.Hash) bool { return slices.Contains(v.Generator.Value.Files(), f.Name) }
 	if v.Generator.Seen() && !slices.ContainsFunc(v.Contract.Value.Files, ofGenerator) {
-		remedy = host.Textf("its generator is another one since: %s writes the files for %s", host.NewCommand("host prepare"), v.Generator.Value)
+		remedy = host.Textf("another program generates it now: %s writes the files for %s", host.NewCommand("host prepare"), v.Generator.Value)
 	}
 	var findings []host.Finding
 	for _, i := range v.Initramfs.Value {

@@ -56,7 +56,7 @@ func (v view) reboot() []host.Finding {
 	case v.off:
 		f.Status, f.File, f.Seen = host.Fail, machine.CmdlineFile, "booted with "+offArgument
 		f.Effect = "every function remains with the host until the next boot"
-		f.Remedy = host.Textf("reboot without it; if the machine does not boot then, %s first", host.NewCommand("host prepare").Flag("none"))
+		f.Remedy = host.Textf("reboot without it; if the machine did not start before, run %s first", host.NewCommand("host prepare").Flag("none"))
 	default:
 		f.Status, f.File, f.Seen = host.Fail, machine.ContractFile, "what is recorded takes effect at the next boot"
 		if v.Prepared.Value != nil {

@@ -17,7 +17,7 @@ import (
 // left to recover.
 func TestReadOnly(t *testing.T) {
 	if os.Geteuid() != 0 {
-		return // nobody else can mount
+		return // only root can mount
 	}
 	runtime.LockOSThread() // the thread ends with the test, and its mounts with it
 	root := hosttest.Lay(t, "-- etc/first --\nold\n-- usr/x --\n")

@@ -74,8 +74,8 @@ func (f Function) IsAt(devices pci.Devices) bool {
 	return false
 }
 
-// There returns the record without the functions at whose address another one is now, which nobody has
-// meant for guests. Functions that are gone stay. A nil record stays nil.
+// There returns the record without the functions at whose addresses other ones are now, which were not
+// selected for guests. Functions that are gone stay. A nil record stays nil.
 func (c *Contract) There(devices pci.Devices) *Contract {
 	if c == nil {
 		return nil

@@ -35,7 +35,7 @@ func TestReadContract(t *testing.T) {
 	}
 }
 
-// TestThere: a function that nobody has meant for guests does not get the role of the recorded one
+// TestThere: a function that was not selected for guests does not get the role of the recorded one
 // because it is at its address.
 func TestThere(t *testing.T) {
 	at := pci.Address{Bus: 0x84}
