@@ -165,13 +165,7 @@ func (v view) notTaken(h effective) []host.Finding {
 		slices.ContainsFunc(v.Files, func(l machine.Look[string]) bool { return l.Seen() && l.Value == "" }) {
 		return nil
 	}
-	var want []string
-	for _, f := range c.Functions {
-		if f.By == machine.ByIDs {
-			want = modprobe.AddIDs(want, f.VendorID.String()+":"+f.ProductID.String())
-		}
-	}
-	missing := without(want, h.ids)
+	missing := without(c.IDs(), h.ids)
 	if len(missing) == 0 {
 		return nil
 	}

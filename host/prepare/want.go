@@ -475,14 +475,11 @@ func (n node) load(driver string) []string {
 // last is effective. Ids of others in that place are kept.
 func (n node) placeIDs(w *Want) {
 	driver := w.contract.Driver
-	var ids []string
+	ids := w.contract.IDs()
 	var products []initramfs.Function
-	placed := map[string]bool{}
 	for _, f := range w.contract.Functions {
-		if f.By == machine.ByIDs && !placed[f.IDs()] {
-			placed[f.IDs()] = true
-			ids = append(ids, f.IDs())
-			products = append(products, initramfs.Function{Vendor: f.VendorID, Product: f.ProductID})
+		if p := (initramfs.Function{Vendor: f.VendorID, Product: f.ProductID}); f.By == machine.ByIDs && !slices.Contains(products, p) {
+			products = append(products, p)
 		}
 	}
 	onCommandLine := n.foreignIDs(driver)
@@ -530,15 +527,13 @@ func (n node) foreignIDs(driver string) []string {
 	if !n.mixed() && n.takenOver == nil {
 		return lists
 	}
-	ours := map[string]bool{}
+	var ours []string
 	if n.mixed() {
-		for _, f := range n.Recorded.Functions {
-			ours[f.IDs()] = ours[f.IDs()] || f.By == machine.ByIDs
-		}
+		ours = n.Recorded.IDs()
 	}
 	var foreign []string
 	for _, list := range lists {
-		ids := slices.DeleteFunc(strings.Split(list, ","), func(id string) bool { return ours[id] })
+		ids := slices.DeleteFunc(strings.Split(list, ","), func(id string) bool { return slices.Contains(ours, id) })
 		ids = modprobe.Stated{IDs: ids}.Without(n.takenOver)
 		if len(ids) > 0 {
 			foreign = append(foreign, strings.Join(ids, ","))
