@@ -158,8 +158,8 @@ func TestKeptDevices(t *testing.T) {
 				one + `: devices that both specs match would lose its x`},
 	} {
 		for of, m := range map[string]nova.Machine{
-			"host":       {Devices: devices, Given: []pci.Address{devices[0].Address}},
-			"containers": {Devices: devices, Containers: []pci.Address{devices[1].Address}},
+			"host":       {Devices: devices, Recorded: nova.Recorded{Given: []pci.Address{devices[0].Address}}},
+			"containers": {Devices: devices, Recorded: nova.Recorded{Containers: []pci.Address{devices[1].Address}}},
 		} {
 			t.Run(test.name+", "+of, func(t *testing.T) {
 				after, _, err := planSpecs(t, nova.Options{Release: 26, Machine: m}, "K=10de:11b4", map[string]string{"nova.conf": test.before})

@@ -24,11 +24,8 @@ type Machine struct {
 	Name       string                 // its hostname; "" if it is unknown
 	Devices    []pci.Device           // its PCI functions; nil: unknown
 	Interfaces map[string]pci.Address // the functions of its network interfaces; see [devspec.Interfaces]
-	Given      []pci.Address          // the functions that are prepared for guests; nil: unknown
-	Selected   []pci.Address          // those of Given that the operator selected, without companions
-	Returning  bool                   // functions were recorded for guests at the last boot, and none is now
-	Containers []pci.Address          // the functions that are recorded for containers
 	Written    []string               // see [Written]
+	Recorded
 }
 
 // Has reports whether the machine has a function at an address.
@@ -44,9 +41,9 @@ func (m Machine) Wrote(l devspec.Line) bool {
 
 // Recorded are the functions of a machine that have a role.
 type Recorded struct {
-	Guests     []pci.Address // recorded by host prepare, nil without a record
-	Selected   []pci.Address // those of Guests that the operator selected; the others are their companions
-	Returning  bool          // functions were recorded for guests at the last boot, and none is now
+	Given      []pci.Address // recorded by host prepare, nil without a record
+	Selected   []pci.Address // those of Given that the operator selected; the others are their companions
+	Returning  bool          // the last boot was with another record: GPUs that are bound and not among Given return
 	Containers []pci.Address // recorded by container prepare
 }
 
@@ -58,10 +55,8 @@ func Observe(root host.Root, recorded Recorded) (Machine, error) {
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
-	return Machine{
-		Devices: devices, Interfaces: interfaces, Given: recorded.Guests, Selected: recorded.Selected, Returning: recorded.Returning, Containers: recorded.Containers,
-		Written: Written(change.Machine(root).Observe().Entries),
-	}, errors.Join(scanErr, err)
+	written := Written(change.Machine(root).Observe().Entries)
+	return Machine{Devices: devices, Interfaces: interfaces, Written: written, Recorded: recorded}, errors.Join(scanErr, err)
 }
 
 // Side is the configuration of one machine, or of several machines with the same files.

@@ -67,10 +67,11 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	if !m.Returning {
 		return findings
 	}
-	for _, functions := range of(o.ReadyGPUs()) {
+	leaving := slices.DeleteFunc(o.ReadyGPUs(), func(f devspec.Reported) bool { return slices.Contains(m.Given, f.Device.Address) })
+	for _, functions := range of(leaving) {
 		first, it := functions[0], pronoun(functions)
 		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and the next boot returns %s to the host",
-			withDrivers(functions), it), "assigns "+it+" to guests that cannot start after the boot", o.Withdraw(functions, nil))
+			withDrivers(functions), it), "assigns "+it+" to guests that cannot start after the boot", o.Withdraw(functions, m.Given))
 	}
 	return findings
 }

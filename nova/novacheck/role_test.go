@@ -156,17 +156,17 @@ func TestSpecsAndHardware(t *testing.T) {
 		{"another product than the inventory's", `[{"vendor_id": "10de"}, {"vendor_id": "10de", "product_id": "1eb8"}]`, nova.Machine{}, []nova.Host{{Name: "node", Devices: machine.Devices}},
 			`warn device_spec node:2 spec 2 {"product_id": "1eb8", "vendor_id": "10de"} is shadowed by spec 1 {"vendor_id": "10de"} (node:2); ` +
 				"warn device_spec node:2 a device_spec selects product 10de:1eb8, which host node does not have", 2},
-		{"a device of the host, by vendor", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Given: []pci.Address{kept}}, nil,
+		{"a device of the host, by vendor", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Given: []pci.Address{kept}}}, nil,
 			"fail device_spec node:2 a device_spec also matches 0000:88:00.0, which should remain with this machine", 2},
-		{"a device of containers here", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Containers: []pci.Address{kept}}, nil,
+		{"a device of containers here", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Containers: []pci.Address{kept}}}, nil,
 			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this machine have", 2},
 		{"a device of containers beside a twin of guests", `{"vendor_id": "10de"}`,
-			nova.Machine{Devices: machine.Devices, Given: []pci.Address{other}, Containers: []pci.Address{kept}}, nil,
+			nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Given: []pci.Address{other}, Containers: []pci.Address{kept}}}, nil,
 			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this machine have", 2},
 		{"a device of containers on a host, by its address", `{"address": "0000:84:00.0"}`, nova.Machine{},
 			[]nova.Host{{Name: "gpu1", Devices: machine.Devices, Containers: []pci.Address{kept}}},
 			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of host gpu1 have", 1},
-		{"another device than that of containers", `{"address": "0000:88:00.0"}`, nova.Machine{Devices: machine.Devices, Containers: []pci.Address{kept}}, nil, "", 1},
+		{"another device than that of containers", `{"address": "0000:88:00.0"}`, nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Containers: []pci.Address{kept}}}, nil, "", 1},
 		{"another type here", `{"vendor_id": "10de"}`, nova.Machine{Devices: devices(k4200s + pf)[:1]}, nil,
 			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
 		{"a PF and its VF of one product, of which the VF is offered", `{"address": "0000:88:00.0"}`,
@@ -201,7 +201,7 @@ func TestRemedyOfContainers(t *testing.T) {
 		`{"address": "0000:84:00.0"}`:                 "remove the address from the device_spec",
 	} {
 		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+spec+"\nalias = "+k4200+"\n")},
-			Machine: nova.Machine{Devices: devices, Containers: []pci.Address{devices[0].Address}}}
+			Machine: nova.Machine{Devices: devices, Recorded: nova.Recorded{Containers: []pci.Address{devices[0].Address}}}}
 		findings := novacheck.Run(nova.Epoxy, []nova.Side{side}, nil, nil)
 		if len(findings) != 1 || findings[0].Remedy.String() != want+", or take it from containers: gpustack container prepare --remove 0000:84:00.0" {
 			t.Errorf("%s: %+v", spec, findings)

@@ -138,7 +138,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	}
 	guests, containers, recordErr := machine.ReadRecord(root)
 	record := recorded(guests, containers)
-	if guests == nil && recordErr == nil {
+	if recordErr == nil {
 		record.Returning = machine.Observe(root, machine.Reboot, machine.Options{}).Unbooted.Value
 	}
 	role, from := o.Role, ""
@@ -150,7 +150,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	sides, more, err := nova.ObserveSides(root, role, from, record)
 	for i := range sides {
 		there := recorded(guests.There(sides[i].Devices), nil)
-		sides[i].Given, sides[i].Selected = there.Guests, there.Selected
+		sides[i].Given, sides[i].Selected = there.Given, there.Selected
 		if o.Hypervisor.Libvirt != nil {
 			sides[i].Hypervisor.Libvirt = o.Hypervisor.Libvirt
 		}

@@ -152,9 +152,10 @@ func newMachine(root host.Root, m machine.Machine) (nova.Machine, error) {
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
-	r := recorded(m.Contract.Value.There(m.Devices.Value), m.Containers)
-	here := nova.Machine{Devices: m.Devices.Value, Interfaces: interfaces, Given: r.Guests, Selected: r.Selected, Containers: r.Containers,
-		Written: nova.Written(change.Machine(root).Observe().Entries)}
+	here := nova.Machine{
+		Devices: m.Devices.Value, Interfaces: interfaces, Written: nova.Written(change.Machine(root).Observe().Entries),
+		Recorded: recorded(m.Contract.Value.There(m.Devices.Value), m.Containers),
+	}
 	if name := host.ReadHostname(root); name != nil {
 		here.Name = *name
 	}

@@ -13,9 +13,9 @@ import (
 // recorded returns the functions of a machine that have a role, by its record.
 func recorded(guests *machine.Contract, containers *machine.Containers) (r nova.Recorded) {
 	if guests != nil {
-		r.Guests = []pci.Address{}
+		r.Given = []pci.Address{}
 		for _, f := range guests.Functions {
-			r.Guests = append(r.Guests, f.Address)
+			r.Given = append(r.Given, f.Address)
 		}
 		r.Selected = guests.Selected
 	}

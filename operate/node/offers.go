@@ -22,9 +22,9 @@ import (
 // recorded returns the functions of a machine that have a role, by its record.
 func recorded(m machine.Machine) (r nova.Recorded) {
 	if c := m.Contract.Value.There(m.Devices.Value); c != nil {
-		r.Guests, r.Selected = functionsOf(c), c.Selected
+		r.Given, r.Selected = functionsOf(c), c.Selected
 	}
-	r.Returning = r.Guests == nil && m.Unbooted.Value
+	r.Returning = m.Unbooted.Value
 	if m.Containers != nil {
 		for _, f := range m.Containers.Functions {
 			r.Containers = append(r.Containers, f.Address)
@@ -49,10 +49,7 @@ func functionsOf(c *machine.Contract) []pci.Address {
 func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r, nil)
-	here := nova.Machine{
-		Devices: m.Devices.Value, Given: r.Guests, Selected: r.Selected, Returning: r.Returning, Containers: r.Containers,
-		Written: nova.Written(journal.Entries),
-	}
+	here := nova.Machine{Devices: m.Devices.Value, Written: nova.Written(journal.Entries), Recorded: r}
 	configure = offered.Configure(here)
 	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {
 		return machine.Saw[[]host.Finding](nova.DefaultConf, nil, err), configure
@@ -145,7 +142,7 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	var r nova.Recorded
 	if remains != nil {
-		r.Guests, r.Selected = functionsOf(remains), remains.Selected
+		r.Given, r.Selected = functionsOf(remains), remains.Selected
 	}
 	switch {
 	case returned == nil:
@@ -162,7 +159,7 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 	var warnings []string
 	for _, functions := range nova.ByLine(offered.Of(returned)) {
 		var names []string
-		remedy := offered.Withdraw(functions, r.Guests)
+		remedy := offered.Withdraw(functions, r.Given)
 		for _, f := range functions {
 			names = append(names, f.Device.Address.String())
 			if remains.At(f.Device.Address) != nil {
