@@ -817,6 +817,39 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// TestRegrouped: after a group changed host prepare adapts, unless it refuses a new member; binding now
+// would take what no group needs any more. Each command is accepted in that state.
+func TestRegrouped(t *testing.T) {
+	const nic = "sys/devices/pci0000:00/0000:00:19.0/iommu_group"
+	const adapts = "the slot, kernel or firmware determines the groups; gpustack host prepare adapts to the current ones"
+	for _, test := range []struct {
+		name    string
+		change  step
+		options selection.Options
+		want    string
+	}{
+		{"a function has gone", group("02:00.1", 12), selection.Options{}, adapts},
+		{"a function has gone and has a driver of the host", steps(group("02:00.1", 12), heldBy("02:00.1", "snd_hda_intel")), selection.Options{}, adapts},
+		{"a NIC has come", link(nic, "../../../kernel/iommu_groups/10"), selection.Options{Remove: []pci.Selector{pci.SelectorOf(pci.Address{Bus: 1})}},
+			"move one of the cards to another slot, or return this one to the host: gpustack host prepare --remove 0000:01:00.0"},
+	} {
+		root := ready(t, selection.Options{})
+		test.change(t, root)
+		if _, err := plan(t, root, test.options); err != nil {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		findings, _ := judge(t, root)
+		for _, f := range findings {
+			if f.Status == host.Fail && f.Remedy.String() != test.want {
+				t.Errorf("%s: %s: remedy %q, want %q", test.name, f.Seen, f.Remedy, test.want)
+			}
+		}
+		if !host.Failed(findings) {
+			t.Errorf("%s: nothing fails", test.name)
+		}
+	}
+}
+
 // TestOtherGenerator: an image of a generator for which nothing is recorded lacks the hook again
 // however often it is regenerated; host prepare is what helps.
 func TestOtherGenerator(t *testing.T) {

@@ -41,7 +41,7 @@ func (v view) drivers() []host.Finding {
 		case v.phase == pending:
 			waits++
 		default:
-			findings = append(findings, drift(f, *d, file))
+			findings = append(findings, v.drift(f, *d, file))
 		}
 	}
 	if findings != nil || waits > 0 {
@@ -77,11 +77,14 @@ func (v view) prevented() (findings []host.Finding) {
 	return findings
 }
 
-func drift(f machine.Function, d pci.Device, file string) host.Finding {
+func (v view) drift(f machine.Function, d pci.Device, file string) host.Finding {
 	finding := host.Finding{
 		Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is bound to %s instead of %s", f.Address, d.DriverName(), f.Driver),
 		Effect: "its group cannot be assigned to a guest",
 		Remedy: host.Textf("%s binds it now; the kernel's log shows which driver claimed it: journalctl -k -g %s", host.NewCommand("host bind"), f.Address.String()),
+	}
+	if v.regrouped(f) { // host bind leaves out what no group needs any more
+		finding.Remedy = v.adapted(f)
 	}
 	switch {
 	case d.Driver == nil:

@@ -10,6 +10,7 @@ import (
 	"gpustack/host/iommu"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/selection"
 )
 
 // groups checks whether the group of each recorded function has its recorded members and can be
@@ -74,7 +75,7 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 	finding := host.Finding{
 		Status: host.Fail, File: fmt.Sprintf("%s/%d/devices", machine.GroupsDir, g.Number),
 		Effect: fmt.Sprintf("group %d cannot be assigned to guests as prepared", g.Number),
-		Remedy: host.Textf("the slot, kernel or firmware determines the groups; %s adapts to the current ones", host.NewCommand("host prepare")),
+		Remedy: v.adapted(f),
 	}
 	var come []pci.Address
 	if f.Group != nil {
@@ -110,6 +111,26 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 		}
 	}
 	return findings, waits
+}
+
+// regrouped reports whether a recorded function is in a group with other members than recorded.
+func (v view) regrouped(f machine.Function) bool {
+	return f.Group != nil && slices.ContainsFunc(iommu.Groups(v.Devices.Value), func(g iommu.Group) bool {
+		return slices.Contains(g.Members, f.Address) && !slices.Equal(g.Members, f.Members)
+	})
+}
+
+// adapted returns the remedy of a recorded function whose group has other members: host prepare
+// adapts to them, or where it refuses one of them, the function returns to the host with its card.
+func (v view) adapted(f machine.Function) host.Text {
+	n, prepare := selection.NewNode(v.Machine), host.NewCommand("host prepare")
+	if s, err := n.Choose(selection.Options{}); err == nil && len(n.Decide(s, machine.Uses{}, nil).Refused) == 0 {
+		return host.Textf("the slot, kernel or firmware determines the groups; %s adapts to the current ones", prepare)
+	}
+	if command, accepted := v.without(f.Address); accepted {
+		return host.Textf("move one of the cards to another slot, or return this one to the host: %s", command)
+	}
+	return host.Textf("move one of the cards to another slot; '%s' shows what is refused", prepare.Flag("dry-run"))
 }
 
 // holders returns the drivers that functions are bound to.
