@@ -46,13 +46,16 @@ func (v view) identity(f machine.Function) []host.Finding {
 			remove = command
 		}
 	}
-	another := host.Textf("%s removes it from the record; --device selects the function that is there now", remove)
+	d := v.Devices.Value.At(f.Address)
+	another := host.Textf("%s removes it from the record", remove)
+	if d != nil {
+		another = host.Textf("%s; --device selects the function that is there now", another)
+	}
 	finding := host.Finding{
 		Status: host.Fail, File: machine.AttributeFile(f.Address, ""),
 		Effect: "Nova would offer a different function to guests, or none",
 		Remedy: another,
 	}
-	d := v.Devices.Value.At(f.Address)
 	was := f.VendorID.String() + ":" + f.ProductID.String()
 	switch differs := f.Identity().Compare(v.Devices.Value.Identity(f.Address)); {
 	case differs == pci.Missing || differs == pci.OtherProduct:

@@ -16,6 +16,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/devspec"
 	"gpustack/nova/novacheck"
 )
 
@@ -54,19 +55,16 @@ func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found 
 	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {
 		return machine.Saw[[]host.Finding](nova.DefaultConf, nil, err), configure
 	}
-	lacking := offered.Lacking[:0] // without those of others, which no command of gpustack removes
-	for _, r := range offered.Lacking {
-		if here.Wrote(r.Line) {
-			lacking = append(lacking, r)
-		}
-	}
-	offered.Lacking = lacking
-	if check.RebootRequired(m) == host.Yes { // functions that the boot binds are offered after it
-		here.Selected = slices.DeleteFunc(slices.Clone(here.Selected), func(a pci.Address) bool {
-			d := m.Devices.Value.At(a)
-			return d != nil && !pci.LeavesAlone(d.DriverName()) && len(offered.Of([]pci.Address{a})) == 0
-		})
-	}
+	offered.Lacking = slices.DeleteFunc(offered.Lacking, func(l devspec.Reported) bool {
+		// The check functions has the remedy of recorded ones that are gone, and no command of gpustack
+		// removes lines of others.
+		return !here.Wrote(l.Line) || slices.ContainsFunc(r.Given, func(a pci.Address) bool { return a.String() == l.Spec.Single })
+	})
+	waits := check.RebootRequired(m) == host.Yes // functions that the boot binds are offered after it
+	here.Selected = slices.DeleteFunc(slices.Clone(here.Selected), func(a pci.Address) bool {
+		d := m.Devices.Value.At(a)
+		return d == nil || waits && !pci.LeavesAlone(d.DriverName()) && len(offered.Of([]pci.Address{a})) == 0
+	})
 	findings := novacheck.Prepared(offered, here)
 	for i := range findings {
 		findings[i].Status = host.Warn
