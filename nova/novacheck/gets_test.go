@@ -218,6 +218,14 @@ alias gpu-alias has no vendor_id: add vendor_id and product_id
 alias gpu-alias has no product_id: add vendor_id and product_id
 2025.1 has no AvailabilityZoneFilter: remove it from the list
 no filter is called ValidationFilter: correct the name, or add the path of its class to available_filters`},
+		// https://github.com/osism/documentation, source/configuration/kolla/nova.rst: a P40 by its address.
+		"by address": {nova.Stein, `alias = { "vendor_id": "10de", "product_id":"1b38", "device_type":"type-PCI", "name":"nvidiap40" }
+passthrough_whitelist = { "address": "0000:41:00.0" }`, []pci.Device{device("0000:41:00.0", "10de:1b38", pci.TypePCI)}, ""},
+		// https://github.com/openstack/nova-specs, specs/2025.1/approved/enable-vfio-devices-with-kernel-variant-drivers.rst:
+		// keys without quotes.
+		"Nova's specification": {nova.Epoxy, `device_spec = { "vendor_id": "10de", "product_id": "25b6", "address": "0000:25:00.4", managed: "no" }
+alias = { "vendor_id": "10de", "product_id": "25b6", "device_type": "type-VF", "name": "MYVF" }`, []pci.Device{device("0000:25:00.4", "10de:25b6", pci.TypeVF)},
+			"the value of device_spec is not a JSON object: write a JSON object or a list of JSON objects"},
 		// microstack's forum: a key with a blank.
 		"a key with a blank": {nova.Train, `alias = {"vendor_id":"10de","product_id":"1b06"," device_type":"type-PCI","name":"1b06"}
 passthrough_whitelist = {"vendor_id": "10de", "product_id": "1b06"}`, []pci.Device{device("0000:01:00.0", "10de:1b06", pci.TypePCI)},
