@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoRelease says that the release of the installed Nova cannot be determined.
-var ErrNoRelease = host.WithHint(errors.New("cannot determine the release of Nova"), "give it with --release, for example --release "+Newest.String())
+var ErrNoRelease = host.WithHint(errors.New("cannot determine the release of Nova"), "give it with --release RELEASE, such as 2025.1 or epoxy")
 
 // Installed returns the release of the Nova that is installed below root, from Debian's package
 // database and from the metadata of Python packages.

@@ -255,7 +255,7 @@ func (p *planner) read() error {
 		}
 		if f == nil {
 			if name == p.where.File {
-				errs = append(errs, fmt.Errorf("%s: %w", name, ErrUnset))
+				errs = append(errs, fmt.Errorf("%s: %w", name, errNoConf))
 			}
 			if name != ours {
 				continue

@@ -130,6 +130,9 @@ var ErrNoDocument = host.WithHint(errors.New("no such file"), "these paths are o
 // ErrUnset says that a configuration file does not exist.
 var ErrUnset = host.WithHint(errors.New("no such file"), "--conf FILE names another one below --root")
 
+// errNoConf is ErrUnset of nova configure.
+var errNoConf = host.WithHint(ErrUnset, "--conf FILE names another one below --root; where no Nova is installed, --render ini prints the options")
+
 // errNotGiven is ErrUnset of a command that reads copies too.
 var errNotGiven = host.WithHint(ErrUnset, "--conf FILE names another one: an absolute path is below --root, a relative one a copy from another machine")
 

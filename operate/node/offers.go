@@ -16,7 +16,6 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/nova"
-	"gpustack/nova/devspec"
 	"gpustack/nova/novacheck"
 )
 
@@ -46,20 +45,26 @@ func functionsOf(c *machine.Contract) []pci.Address {
 // offer. The machine was observed for [machine.Check]. A failure of Nova's configuration is a
 // warning here: the machine itself is ready for it. The value is nil if the machine runs no
 // nova-compute. Where the journal cannot be read, no line counts as written by gpustack. configure
-// offers what is prepared.
+// offers what is prepared, or without a nova-compute prints how.
 func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r, nil)
 	here := nova.Machine{Devices: m.Devices.Value, Written: nova.Written(journal.Entries), Recorded: r}
-	configure = offered.Configure(here)
+	if configure = offered.Configure(here); err == nil && len(offered.Files) == 0 {
+		configure = configure.Flag("release", "RELEASE").Flag("render", "ini")
+	}
 	if err != nil || len(offered.Files) == 0 || !m.Devices.Seen() || !m.Contract.Seen() {
 		return machine.Saw[[]host.Finding](nova.DefaultConf, nil, err), configure
 	}
-	offered.Lacking = slices.DeleteFunc(offered.Lacking, func(l devspec.Reported) bool {
-		// The check functions has the remedy of recorded ones that are gone, and no command of gpustack
-		// removes lines of others.
-		return !here.Wrote(l.Line) || slices.ContainsFunc(r.Given, func(a pci.Address) bool { return a.String() == l.Spec.Single })
-	})
+	// Without lines of others, which no command of gpustack removes, and those of recorded functions that
+	// are gone: the check functions has their remedy.
+	lacking := offered.Lacking[:0]
+	for _, l := range offered.Lacking {
+		if here.Wrote(l.Line) && !slices.ContainsFunc(r.Given, func(a pci.Address) bool { return a.String() == l.Spec.Single }) {
+			lacking = append(lacking, l)
+		}
+	}
+	offered.Lacking = lacking
 	waits := check.RebootRequired(m) == host.Yes // functions that the boot binds are offered after it
 	here.Selected = slices.DeleteFunc(slices.Clone(here.Selected), func(a pci.Address) bool {
 		d := m.Devices.Value.At(a)

@@ -35,6 +35,9 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 		r.Next = host.NewNext(host.NewCommand("nova check"))
 		i := slices.IndexFunc(r.Findings, func(f host.Finding) bool { return f.Check == "nova" && f.Status == host.NA })
 		r.Line = host.Textf("whether nova.conf offers its devices is unknown: %s", r.Findings[i].Seen)
+	case r.Verdict == checklist.Ready && c.Configure.HasFlag("render"):
+		r.Next = host.NewNext(c.Configure)
+		r.Line = host.Textf("no nova.conf is here; '%s' prints the options that offer the devices to Nova", r.Next.Command)
 	case r.Verdict == checklist.Ready:
 		r.Next = host.NewNext(c.Configure)
 		r.Line = host.Textf("'%s' offers the devices to Nova", r.Next.Command)
