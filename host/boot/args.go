@@ -13,11 +13,7 @@ type Args []string
 // ParseArgs splits a command line as the kernel does: at white space outside double quotes (Linux,
 // lib/cmdline.c, next_arg).
 func ParseArgs(line string) Args {
-	var args Args
-	for _, s := range spans(line) {
-		args = append(args, line[s.start:s.end])
-	}
-	return args
+	return host.Map(spans(line), func(s span) string { return line[s.start:s.end] })
 }
 
 // span is the position of an argument in a line.
@@ -72,13 +68,7 @@ func value(arg string) string {
 
 // Values returns the values of all arguments with a name, in order.
 func (a Args) Values(argName string) []string {
-	var values []string
-	for _, arg := range a {
-		if name(arg) == name(argName) {
-			values = append(values, value(arg))
-		}
-	}
-	return values
+	return host.Map(a.named(argName), value)
 }
 
 // Want is what the kernel's arguments must and must not contain.
@@ -228,34 +218,22 @@ func (w Want) Change(a Args) Change {
 		f.in(a).change(a, &c)
 	}
 	for _, want := range w.Exact {
-		var same []string
-		for _, arg := range a {
-			if name(arg) == name(want) {
-				same = append(same, arg)
-			}
-		}
-		if !slices.Equal(same, []string{want}) {
+		if same := a.named(want); !slices.Equal(same, []string{want}) {
 			c.drop(same...)
 			c.Add = append(c.Add, want)
 		}
 	}
-	for _, arg := range a {
-		conflicts := func(no string) bool { return name(no) == name(arg) && value(no) == value(arg) }
-		if slices.ContainsFunc(w.Absent, conflicts) {
-			c.drop(arg)
-		}
-	}
+	c.drop(host.Filter(a, func(arg string) bool {
+		return slices.ContainsFunc(w.Absent, func(no string) bool { return name(no) == name(arg) && value(no) == value(arg) })
+	})...)
 	return c
 }
 
 // Conflicting returns the arguments with an option that conflicts.
-func (w Want) Conflicting(a Args) (conflicting Args) {
-	for _, arg := range a {
-		if slices.ContainsFunc(w.Flags, func(f Flag) bool { return name(arg) == f.Param && slices.ContainsFunc(words(arg), f.conflicts) }) {
-			conflicting = append(conflicting, arg)
-		}
-	}
-	return conflicting
+func (w Want) Conflicting(a Args) Args {
+	return host.Filter(a, func(arg string) bool {
+		return slices.ContainsFunc(w.Flags, func(f Flag) bool { return name(arg) == f.Param && slices.ContainsFunc(words(arg), f.conflicts) })
+	})
 }
 
 func words(arg string) []string { return strings.Split(value(arg), ",") }
@@ -300,11 +278,7 @@ func (f Flag) change(a Args, c *Change) {
 }
 
 func (c *Change) drop(args ...string) {
-	for _, arg := range args {
-		if !slices.Contains(c.Drop, arg) {
-			c.Drop = append(c.Drop, arg)
-		}
-	}
+	c.Drop = host.Union(c.Drop, args...)
 }
 
 // Lacking returns the wanted arguments that are missing. An argument is there if each word of its

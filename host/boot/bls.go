@@ -3,6 +3,7 @@ package boot
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -71,12 +72,12 @@ func ReadBLS(root host.Root) (BLS, error) {
 // menuKernelOpts returns the default that the menu sets kernelopts to.
 func menuKernelOpts(root host.Root) (string, error) {
 	for _, menu := range []string{menuGrub2, menuGrub2EFI} {
-		data, err := root.ReadFile(menu)
-		if err != nil && !host.IsAbsent(err) {
+		text, err := readIfPresent(root, menu)
+		if err != nil {
 			return "", err
 		}
-		if m := setKernelOpts().FindSubmatch(data); m != nil {
-			return string(m[1]), nil
+		if m := setKernelOpts().FindStringSubmatch(text); m != nil {
+			return m[1], nil
 		}
 	}
 	return "", fmt.Errorf("%s: %w: the boot entries use $%s, which is not set", grubEnv, ErrNotInEffect, kernelOpts)
@@ -84,21 +85,12 @@ func menuKernelOpts(root host.Root) (string, error) {
 
 // uses reports whether an entry's options refer to a variable.
 func (e typeOne) uses(variable string) bool {
-	for _, m := range envReference().FindAllStringSubmatch(e.all("options"), -1) {
-		if m[1]+m[2] == variable {
-			return true
-		}
-	}
-	return false
+	references := envReference().FindAllStringSubmatch(e.all("options"), -1)
+	return slices.ContainsFunc(references, func(m []string) bool { return m[1]+m[2] == variable })
 }
 
 func (b BLS) uses(variable string) bool {
-	for _, e := range b.entries {
-		if !e.isRescue() && e.uses(variable) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.entries, func(e typeOne) bool { return !e.isRescue() && e.uses(variable) })
 }
 
 // args returns the arguments of the kernel that an entry boots.
@@ -232,32 +224,12 @@ func (b BLS) Plan(files edit.Files, want Want) (edit.Plan, error) {
 			return nil, err
 		}
 	}
-	for _, e := range b.entries {
-		if e.isRescue() {
-			plan = append(plan, e.known(values(b.args(e, b.env), b.args(e, env))))
-			continue
-		}
-		text := string(e.file.Content)
-		if change := want.Change(b.args(e, env)); !change.IsZero() {
-			text = e.edit(change)
-		}
-		c, err := e.plan(files, text)
-		if err != nil {
-			return nil, err
-		}
-		edited := typeOne{e.file, e.name, strings.SplitAfter(text, "\n")}
-		after := b.args(edited, env)
-		if c.Action() == edit.None {
-			c = e.known(values(b.args(e, b.env), after)) // what it gets from variables
-		}
-		plan = append(plan, c)
-		if change := want.Change(after); !change.IsZero() {
-			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, ErrNotInEffect, grubEnv, change.Drop)
-		}
-		if err := checkArgs(e, b.args(e, b.env), after, want); err != nil {
-			return nil, err
-		}
+	args := func(env environment) func(typeOne) Args { return func(e typeOne) Args { return b.args(e, env) } }
+	entries, err := planEntries(files, b.entries, want, grubEnv, args(b.env), args(env))
+	if err != nil {
+		return nil, err
 	}
+	plan = append(plan, entries...)
 	if b.cmdline != nil {
 		if err := put(planCmdline(files, b.cmdline, want)); err != nil {
 			return nil, err

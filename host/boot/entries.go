@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -35,9 +36,7 @@ func parseField(line string) field {
 	return field{m[1], m[2], m[3], m[4], m[5]}
 }
 
-func (f field) String() string {
-	return f.before + f.key + f.between + f.value + f.after
-}
+func isOptions(line string) bool { return parseField(line).key == "options" }
 
 // readEntries returns the entries in a directory that boot a kernel, sorted by name. Other entries
 // start an EFI program or a unified kernel image. A missing directory is not an error.
@@ -96,6 +95,8 @@ func (e typeOne) all(key string) string {
 	return strings.Join(values, " ")
 }
 
+func (e typeOne) options() Args { return ParseArgs(e.all("options")) }
+
 // isRescue reports whether an entry is the distribution's rescue entry, for machines that no longer
 // boot otherwise (dracut, 51-dracut-rescue.install).
 func (e typeOne) isRescue() bool {
@@ -105,44 +106,83 @@ func (e typeOne) isRescue() bool {
 // edit returns the entry's text with changed options: it removes arguments from all lines with
 // options and appends arguments to the last one.
 func (e typeOne) edit(c Change) string {
-	var b strings.Builder
-	last := -1
-	for i, line := range e.lines {
-		if parseField(line).key == "options" {
-			last = i
-		}
-	}
-	for i, line := range e.lines {
+	return editLines(e.lines, c, lastIndex(e.lines, isOptions), "options ", func(line string, part Change) string {
 		f := parseField(line)
 		if f.key != "options" {
-			b.WriteString(line)
-			continue
+			return line
 		}
+		return f.before + f.key + cmp.Or(f.between, " ") + part.edit(f.value) + f.after
+	})
+}
+
+// lastIndex returns the index of the last line for which is returns true, or -1.
+func lastIndex(lines []string, is func(line string) bool) int {
+	for i, line := range slices.Backward(lines) {
+		if is(line) {
+			return i
+		}
+	}
+	return -1
+}
+
+// editLines returns the text of lines after a change of their arguments: edit removes them from a
+// line and appends them to the line last. Below 0, they get a line of their own, which begins with key.
+func editLines(lines []string, c Change, last int, key string, edit func(line string, part Change) string) string {
+	var b strings.Builder
+	for i, line := range lines {
 		part := Change{Drop: c.Drop}
 		if i == last {
 			part.Add = c.Add
 		}
-		if f.between == "" {
-			f.between = " "
-		}
-		f.value = part.edit(f.value)
-		b.WriteString(f.String())
+		b.WriteString(edit(line, part))
 	}
 	if last < 0 && len(c.Add) > 0 {
 		if text := b.String(); text != "" && !strings.HasSuffix(text, "\n") {
 			b.WriteByte('\n')
 		}
-		b.WriteString("options " + c.Add.String() + "\n")
+		b.WriteString(key + c.Add.String() + "\n")
 	}
 	return b.String()
 }
 
 // entryFiles returns the files of entries.
-func entryFiles(entries []typeOne) (files []string) {
+func entryFiles(entries []typeOne) []string {
+	return host.Map(entries, func(e typeOne) string { return e.name })
+}
+
+// planEntries plans the change of every entry except rescue entries. was and is return the arguments
+// of an entry's kernel now and with the planned values of the variables in a file, "" for none.
+func planEntries(files edit.Files, entries []typeOne, want Want, variables string, was, is func(typeOne) Args) (plan edit.Plan, err error) {
 	for _, e := range entries {
-		files = append(files, e.name)
+		if e.isRescue() {
+			plan = append(plan, e.known(values(was(e), is(e))))
+			continue
+		}
+		text := string(e.file.Content)
+		if change := want.Change(is(e)); !change.IsZero() {
+			text = e.edit(change)
+		}
+		c, err := e.plan(files, text)
+		if err != nil {
+			return nil, err
+		}
+		after := is(typeOne{e.file, e.name, strings.SplitAfter(text, "\n")})
+		if c.Action() == edit.None {
+			c = e.known(values(was(e), after)) // what it gets from variables
+		}
+		plan = append(plan, c)
+		switch change := want.Change(after); {
+		case change.IsZero():
+		case variables != "":
+			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, ErrNotInEffect, variables, change.Drop)
+		default:
+			return nil, fmt.Errorf("%s: %w", e.name, ErrNotInEffect)
+		}
+		if err := checkArgs(e, was(e), after, want); err != nil {
+			return nil, err
+		}
 	}
-	return files
+	return plan, nil
 }
 
 // plan plans to write text to the entry's file.
@@ -150,16 +190,13 @@ func (e typeOne) plan(files edit.Files, text string) (edit.Change, error) {
 	c, err := files.Put(e.name, []byte(text), e.file.Mode, false)
 	c.Transient = true
 	after := parseEntry(e.name, &edit.File{Content: []byte(text)})
-	c.Meaning = &edit.Meaning{Grammar: meaningEntry, Values: values(ParseArgs(e.all("options")), ParseArgs(after.all("options")))}
+	c.Meaning = &edit.Meaning{Grammar: meaningEntry, Values: values(e.options(), after.options())}
 	return c, err
 }
 
 // known returns a plan that leaves the entry as it is, with values that it gets from elsewhere. It
 // is recorded, so that undo can tell the entries of kernels that are installed later.
 func (e typeOne) known(vs []edit.Value) edit.Change {
-	if vs == nil {
-		vs = []edit.Value{}
-	}
 	return edit.Change{Name: e.name, Before: e.file, After: e.file, Transient: true, Meaning: &edit.Meaning{Grammar: meaningEntry, Values: vs}}
 }
 
@@ -227,39 +264,14 @@ func planCmdline(files edit.Files, f *edit.File, want Want) (edit.Change, error)
 // editCmdline returns the content of that file after a change of its arguments.
 func editCmdline(content []byte, change Change) []byte {
 	lines := slices.Collect(strings.Lines(string(content)))
-	last := -1
-	for i, line := range lines {
-		if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "#") {
-			last = i
+	last := lastIndex(lines, func(line string) bool { return strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "#") })
+	return []byte(editLines(lines, change, last, "", func(line string, part Change) string {
+		if strings.HasPrefix(line, "#") || part.IsZero() {
+			return line
 		}
-	}
-	var b strings.Builder
-	for i, line := range lines {
-		if strings.HasPrefix(line, "#") {
-			b.WriteString(line)
-			continue
-		}
-		part := Change{Drop: change.Drop}
-		if i == last {
-			part.Add = change.Add
-		}
-		text, end := line, ""
-		if strings.HasSuffix(line, "\n") {
-			text, end = line[:len(line)-1], "\n"
-		}
-		if part.IsZero() {
-			b.WriteString(line)
-			continue
-		}
-		b.WriteString(part.edit(text) + end)
-	}
-	if last < 0 && len(change.Add) > 0 {
-		if text := b.String(); text != "" && !strings.HasSuffix(text, "\n") {
-			b.WriteByte('\n')
-		}
-		b.WriteString(change.Add.String() + "\n")
-	}
-	return []byte(b.String())
+		text := strings.TrimSuffix(line, "\n")
+		return part.edit(text) + line[len(text):]
+	}))
 }
 
 func laterByCmdline(f *edit.File) *Entry {

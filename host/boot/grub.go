@@ -100,24 +100,16 @@ func readGrub(root host.Root, variable string) (Grub, error) {
 
 func readConfig(root host.Root, name string) (string, error) {
 	data, err := root.ReadFile(name)
-	if err != nil {
-		return "", err
-	}
-	return string(data), nil
+	return string(data), err
 }
 
 // readsDropIns reports whether grub-mkconfig, a shell script, reads the drop-in directory. Without
 // a grub-mkconfig it returns some, whether the directory has files, which suggest that it is read.
 func readsDropIns(root host.Root, some bool) (bool, error) {
 	for _, program := range grubMkconfigs {
-		data, err := root.ReadFile(program)
-		if host.IsAbsent(err) {
-			continue
+		if data, err := root.ReadFile(program); !host.IsAbsent(err) {
+			return bytes.Contains(data, []byte("/default/grub.d/")), err
 		}
-		if err != nil {
-			return false, err
-		}
-		return bytes.Contains(data, []byte("/default/grub.d/")), nil
 	}
 	return some, nil
 }
@@ -134,15 +126,11 @@ const (
 // missing in a tree with a menu.
 func menuProgram(root host.Root) (program host.Program, menu string, err error) {
 	there := func(names ...string) bool {
-		found := false
-		for _, name := range names {
+		return slices.ContainsFunc(names, func(name string) bool {
 			ok, existsErr := root.Exists(name)
-			if existsErr != nil {
-				err = errors.Join(err, existsErr)
-			}
-			found = found || ok
-		}
-		return found
+			err = errors.Join(err, existsErr)
+			return ok
+		})
 	}
 	switch {
 	case there("/usr/sbin/update-grub"):
@@ -151,9 +139,7 @@ func menuProgram(root host.Root) (program host.Program, menu string, err error) 
 		menu = menuGrub2
 		if there("/sys/firmware/efi") && there(menuGrub2EFI) {
 			data, readErr := root.ReadFile(menuGrub2EFI)
-			if readErr != nil {
-				err = errors.Join(err, readErr)
-			}
+			err = errors.Join(err, readErr)
 			// Without entries, that file only includes the other menu.
 			if bytes.Contains(data, []byte("menuentry ")) {
 				menu = menuGrub2EFI

@@ -10,11 +10,13 @@ import (
 // Kept are boot entries as they were before a program ran that may rewrite them.
 type Kept []typeOne
 
+func entriesDir(partition string) string { return path.Join(partition, "loader/entries") }
+
 // KeepEntries reads the entries of all boot partitions.
 func KeepEntries(root host.Root) (Kept, error) {
 	var kept Kept
 	for _, partition := range partitionsOf(root) {
-		entries, err := readEntries(root, path.Join(partition, "loader/entries"))
+		entries, err := readEntries(root, entriesDir(partition))
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +41,7 @@ func (k Kept) Restore(root host.Root) (edit.Plan, error) {
 		is := parseEntry(was.name, f)
 		text := string(was.file.Content)
 		if is.get("linux") != was.get("linux") || is.all("initrd") != was.all("initrd") {
-			text = is.edit(Change{Drop: ParseArgs(is.all("options")), Add: ParseArgs(was.all("options"))})
+			text = is.edit(Change{Drop: is.options(), Add: was.options()})
 		}
 		c, err := is.plan(edit.Observe(root, is.name), text)
 		if err != nil {

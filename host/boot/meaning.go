@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -41,13 +42,7 @@ func values(before, after Args) []edit.Value {
 
 // named returns the arguments with a name, in order.
 func (a Args) named(argName string) []string {
-	found := []string{}
-	for _, arg := range a {
-		if name(arg) == name(argName) {
-			found = append(found, arg)
-		}
-	}
-	return found
+	return append([]string{}, host.Filter(a, func(arg string) bool { return name(arg) == name(argName) })...)
 }
 
 // sameArgs reports whether two lists contain the same arguments, however often and in whatever
@@ -119,7 +114,7 @@ func at(file string, changed []*edit.ChangedValue, fallback int, lines []string,
 
 func revertEntry(file string, m edit.Meaning, now []byte, inherited bool) ([]byte, error) {
 	e := parseEntry(file, &edit.File{Content: now})
-	before := ParseArgs(e.all("options"))
+	before := e.options()
 	c, changed := revertArgs(before, m.Values, inherited)
 	options := func(line string) Args {
 		if f := parseField(line); f.key == "options" {
@@ -128,29 +123,19 @@ func revertEntry(file string, m edit.Meaning, now []byte, inherited bool) ([]byt
 		return nil
 	}
 	if changed != nil {
-		last := max(len(e.lines), 1)
-		for i, line := range e.lines {
-			if parseField(line).key == "options" {
-				last = i + 1
-			}
-		}
-		return nil, at(file, changed, last, e.lines, options)
+		return nil, at(file, changed, cmp.Or(lastIndex(e.lines, isOptions)+1, len(e.lines), 1), e.lines, options)
 	}
 	if c.IsZero() {
 		return now, nil
 	}
 	text := e.edit(c)
 	after := parseEntry(file, &edit.File{Content: []byte(text)})
-	if err := checkReverted(file, before, ParseArgs(after.all("options")), c); err != nil {
+	if err := checkReverted(file, before, after.options(), c); err != nil {
 		return nil, err
 	}
-	others := func(e typeOne) (others []string) {
-		for _, line := range e.lines {
-			if parseField(line).key != "options" {
-				others = append(others, strings.TrimSuffix(line, "\n"))
-			}
-		}
-		return others
+	others := func(e typeOne) []string {
+		lines := host.Filter(e.lines, func(line string) bool { return !isOptions(line) })
+		return host.Map(lines, func(line string) string { return strings.TrimSuffix(line, "\n") })
 	}
 	if !slices.Equal(others(e), others(after)) {
 		return nil, fmt.Errorf("%s: %w", file, errNotReverted)
@@ -212,13 +197,8 @@ func revertEnvironment(file string, m edit.Meaning, now []byte) ([]byte, error) 
 	before := ParseArgs(have)
 	c, changed := revertArgs(before, m.Values, false)
 	if changed != nil {
-		fallback := 1
-		for i, line := range slices.Collect(strings.Lines(string(now))) {
-			if strings.HasPrefix(line, kernelOpts+"=") {
-				fallback = i + 1
-			}
-		}
-		return nil, at(file, changed, fallback, nil, nil)
+		lines := slices.Collect(strings.Lines(string(now)))
+		return nil, at(file, changed, max(lastIndex(lines, isKernelOpts)+1, 1), nil, nil)
 	}
 	if c.IsZero() {
 		return now, nil
@@ -284,7 +264,8 @@ func revertDefaults(file string, m edit.Meaning, now []byte) ([]byte, error) {
 	restored := block().ReplaceAllLiteralString(text, strings.Join(m.Whole.Before, ""))
 	if slices.Equal(ours, m.Whole.After) {
 		if ours == nil {
-			restored = withWhole(text, m.Whole.Before)
+			part := strings.TrimPrefix(strings.Join(m.Whole.Before, ""), blockBegin)
+			restored = withBlock(text, strings.TrimSuffix(part, blockEnd))
 		}
 		return []byte(restored), nil
 	}
@@ -349,12 +330,6 @@ func WithoutOurs(now *edit.File, last *edit.Meaning) (edit.Change, error) {
 		c.Meaning = partMeaning(ours, nil)
 	}
 	return c, nil
-}
-
-// withWhole appends gpustack's part, which begins and ends with its markers.
-func withWhole(theirs string, ours []string) string {
-	part := strings.TrimSuffix(strings.TrimPrefix(strings.Join(ours, ""), blockBegin), blockEnd)
-	return withBlock(theirs, part)
 }
 
 // checkDefaults evaluates both texts, and returns an error unless the values are the only

@@ -124,10 +124,6 @@ func mountPoint(root host.Root, dir string) (string, error) {
 // isBootFile reports whether a name in a boot partition is that of a kernel, or of a directory that
 // boot loaders read (Boot Loader Specification).
 func isBootFile(name string) bool {
-	for _, kernel := range []string{"vmlinu", "Image", "bzImage"} {
-		if strings.HasPrefix(name, kernel) {
-			return true
-		}
-	}
-	return strings.EqualFold(name, "EFI") || strings.EqualFold(name, "loader")
+	isKernel := slices.ContainsFunc([]string{"vmlinu", "Image", "bzImage"}, func(kernel string) bool { return strings.HasPrefix(name, kernel) })
+	return isKernel || strings.EqualFold(name, "EFI") || strings.EqualFold(name, "loader")
 }

@@ -283,9 +283,6 @@ func menuEnvironment(root host.Root, dir string) (environment, error) {
 
 // readIfPresent returns the text of a file, or "".
 func readIfPresent(root host.Root, name string) (string, error) {
-	data, err := root.ReadFile(name)
-	if err != nil && !host.IsAbsent(err) {
-		return "", err
-	}
-	return string(data), nil
+	data, err := host.IfPresent(root.ReadFile(name))
+	return string(data), err
 }

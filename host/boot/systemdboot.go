@@ -58,22 +58,15 @@ var errOfOthers = host.WithHint(
 // ReadSystemdBoot reads the entries below root and the configuration of kernel-install.
 func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 	var b SystemdBoot
-	var dirs []string
-	for _, partition := range partitionsOf(root) {
-		dir := path.Join(partition, "loader/entries")
-		dirs = append(dirs, dir)
-		entries, err := readEntries(root, dir)
-		if err != nil {
-			return SystemdBoot{}, err
-		}
-		b.entries = append(b.entries, entries...)
+	all, err := KeepEntries(root)
+	if err != nil {
+		return SystemdBoot{}, err
 	}
-	var err error
-	if b.entries, err = ofThisSystem(root, b.entries); err != nil {
+	if b.entries, err = ofThisSystem(root, all); err != nil {
 		return SystemdBoot{}, err
 	}
 	if newest(b.entries) == nil {
-		return SystemdBoot{}, fmt.Errorf("%s: %w", strings.Join(dirs, ", "), ErrNoEntries)
+		return SystemdBoot{}, fmt.Errorf("%s: %w", strings.Join(host.Map(partitionsOf(root), entriesDir), ", "), ErrNoEntries)
 	}
 	if b.cmdline, err = edit.Read(root, kernelCmdline); err != nil {
 		return SystemdBoot{}, err
@@ -101,12 +94,9 @@ func ofThisSystem(root host.Root, entries []typeOne) ([]typeOne, error) {
 }
 
 func firstLine(root host.Root, name string) (string, error) {
-	data, err := root.ReadFile(name)
-	if err != nil && !host.IsAbsent(err) {
-		return "", err
-	}
-	line, _, _ := strings.Cut(string(data), "\n")
-	return strings.TrimSpace(line), nil
+	text, err := readIfPresent(root, name)
+	line, _, _ := strings.Cut(text, "\n")
+	return strings.TrimSpace(line), err
 }
 
 // readSeed returns the arguments that kernels installed later need besides gpustack's: the
@@ -126,7 +116,7 @@ func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 		if err != nil {
 			return nil, err
 		}
-		source, seed = e.name, ParseArgs(e.all("options"))
+		source, seed = e.name, e.options()
 	}
 	if len(seed.Values("root")) == 0 {
 		return nil, fmt.Errorf("%s: %w", source, ErrNoRoot)
@@ -146,7 +136,7 @@ func (b SystemdBoot) own(root host.Root) (*typeOne, error) {
 	e := newest(slices.DeleteFunc(slices.Clone(b.entries), func(e typeOne) bool { return machine == "" || e.get("machine-id") != machine }))
 	if e == nil {
 		e = newest(slices.DeleteFunc(slices.Clone(b.entries), func(e typeOne) bool {
-			return len(booted) == 0 || !slices.Equal(ParseArgs(e.all("options")).Values("root"), booted)
+			return len(booted) == 0 || !slices.Equal(e.options().Values("root"), booted)
 		}))
 	}
 	if e == nil {
@@ -197,7 +187,7 @@ func (b SystemdBoot) Args() Args {
 func (b SystemdBoot) Entries(host.Root) ([]Entry, error) {
 	var entries []Entry
 	for _, e := range b.entries {
-		entry := e.entry(ParseArgs(e.all("options")))
+		entry := e.entry(e.options())
 		partition := path.Dir(path.Dir(path.Dir(e.name)))
 		for _, initrd := range strings.Fields(e.all("initrd")) { // paths on the boot partition
 			if strings.HasPrefix(path.Base(initrd), "initr") { // others contain only microcode
@@ -236,30 +226,9 @@ func (b SystemdBoot) Files() []string { return append(entryFiles(b.entries), ker
 
 // Plan plans the change of every entry except the rescue entry, and of /etc/kernel/cmdline.
 func (b SystemdBoot) Plan(files edit.Files, want Want) (edit.Plan, error) {
-	var plan edit.Plan
-	for _, e := range b.entries {
-		if e.isRescue() {
-			plan = append(plan, e.known(nil))
-			continue
-		}
-		before := ParseArgs(e.all("options"))
-		text := string(e.file.Content)
-		if change := want.Change(before); !change.IsZero() {
-			text = e.edit(change)
-		}
-		c, err := e.plan(files, text)
-		if err != nil {
-			return nil, err
-		}
-		plan = append(plan, c)
-		edited := typeOne{e.file, e.name, strings.SplitAfter(text, "\n")}
-		after := ParseArgs(edited.all("options"))
-		if !want.Change(after).IsZero() {
-			return nil, fmt.Errorf("%s: %w", e.name, ErrNotInEffect)
-		}
-		if err := checkArgs(e, before, after, want); err != nil {
-			return nil, err
-		}
+	plan, err := planEntries(files, b.entries, want, "", typeOne.options, typeOne.options)
+	if err != nil {
+		return nil, err
 	}
 	if b.cmdline != nil {
 		c, err := planCmdline(files, b.cmdline, want)

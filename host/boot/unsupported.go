@@ -46,11 +46,8 @@ const (
 func Supported(root host.Root, loader string, want Args) error {
 	p := probe{root: root}
 	arguments := want.String()
-	var appended, quoted []string
-	for _, arg := range want {
-		appended = append(appended, "--append-if-missing="+arg)
-		quoted = append(quoted, `"`+arg+`"`)
-	}
+	appended := host.Map(want, func(arg string) string { return "--append-if-missing=" + arg })
+	quoted := host.Map(want, func(arg string) string { return `"` + arg + `"` })
 	// ostree(1), "Booting": /run/ostree-booted exists on systems booted with ostree.
 	ostree := p.any("/run/ostree-booted", "/sysroot/ostree", "/ostree/repo")
 	cpu := p.text("/proc/cpuinfo")
@@ -126,7 +123,7 @@ func (p *probe) arguments(name string) (file string, args Args) {
 		entries, err := readEntries(p.root, blsDir)
 		p.keep(err)
 		if e := newest(entries); e != nil {
-			return e.name, ParseArgs(e.all("options"))
+			return e.name, e.options()
 		}
 	case GrubDefault:
 		g, err := readGrub(p.root, grubNormal)
@@ -231,7 +228,7 @@ func (p *probe) unifiedImages(systemdBoot, grub bool) (images []string) {
 				images = append(images, path.Join(dir, name))
 			}
 		}
-		entries, err := readAllEntries(p.root, path.Join(partition, "loader/entries"))
+		entries, err := readAllEntries(p.root, entriesDir(partition))
 		p.keep(err)
 		for _, e := range entries {
 			if e.get("uki") != "" {

@@ -1,0 +1,31 @@
+package host
+
+import "slices"
+
+// Map returns what of makes of each value of a list, nil for an empty list.
+func Map[T, U any](list []T, of func(T) U) (made []U) {
+	for _, v := range list {
+		made = append(made, of(v))
+	}
+	return made
+}
+
+// Filter returns the values of a list that keep accepts, nil for none.
+func Filter[S ~[]T, T any](list S, keep func(T) bool) (kept S) {
+	for _, v := range list {
+		if keep(v) {
+			kept = append(kept, v)
+		}
+	}
+	return kept
+}
+
+// Union returns a list with those of more that are not in it, each once, in their order.
+func Union[S ~[]T, T comparable](list S, more ...T) S {
+	for _, v := range more {
+		if !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}

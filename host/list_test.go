@@ -1,0 +1,20 @@
+package host
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+)
+
+func TestLists(t *testing.T) {
+	if got := Map([]int{1, 2}, strconv.Itoa); !slices.Equal(got, []string{"1", "2"}) || Map(nil, strconv.Itoa) != nil {
+		t.Errorf("Map = %q", got)
+	}
+	odd := func(n int) bool { return n%2 == 1 }
+	if got := Filter([]int{1, 2, 3}, odd); !slices.Equal(got, []int{1, 3}) || Filter([]int{2}, odd) != nil {
+		t.Errorf("Filter = %v", got)
+	}
+	if got := Union([]int{1, 2}, 3, 2, 3); !slices.Equal(got, []int{1, 2, 3}) || Union([]int(nil)) != nil {
+		t.Errorf("Union = %v", got)
+	}
+}
