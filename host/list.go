@@ -2,6 +2,14 @@ package host
 
 import "slices"
 
+// Value returns what p points to, or the zero value for nil.
+func Value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
 // Map returns what of makes of each value of a list, nil for an empty list.
 func Map[T, U any](list []T, of func(T) U) (made []U) {
 	for _, v := range list {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"gpustack/host"
 )
 
 // Address is the address of a PCI function: domain, bus, slot and function number, as in the
@@ -20,32 +22,26 @@ type Address struct {
 // ParseAddress parses an address in the kernel's form or as people write it: hexadecimal digits of
 // either case, the domain optional if it is 0.
 func ParseAddress(s string) (Address, error) {
-	bad := func() (Address, error) {
-		return Address{}, notAddress(s)
-	}
 	rest, function, ok := strings.Cut(s, ".")
 	if !ok || len(function) != 1 || function[0] < '0' || function[0] > '7' {
-		return bad()
+		return Address{}, notAddress(s)
 	}
 	parts := strings.Split(rest, ":")
 	if len(parts) == 2 {
 		parts = append([]string{"0000"}, parts...)
 	}
 	if len(parts) != 3 || len(parts[0]) < 4 || len(parts[0]) > 8 || len(parts[1]) != 2 || len(parts[2]) != 2 {
-		return bad()
+		return Address{}, notAddress(s)
 	}
 	var n [3]uint64
 	for i, part := range parts {
-		if !isHex(part) {
-			return bad()
-		}
 		var err error
 		if n[i], err = strconv.ParseUint(part, 16, 32); err != nil {
-			return bad()
+			return Address{}, notAddress(s)
 		}
 	}
 	if n[2] > 31 {
-		return bad()
+		return Address{}, notAddress(s)
 	}
 	return Address{Domain: uint32(n[0]), Bus: uint8(n[1]), Slot: uint8(n[2]), Function: function[0] - '0'}, nil
 }
@@ -76,11 +72,7 @@ func (a Address) append(b []byte) []byte {
 
 // Joined returns addresses with a separator between each two.
 func Joined(addresses []Address, separator string) string {
-	words := make([]string, len(addresses))
-	for i, a := range addresses {
-		words[i] = a.String()
-	}
-	return strings.Join(words, separator)
+	return strings.Join(host.Map(addresses, Address.String), separator)
 }
 
 // Compare orders addresses by domain, bus, slot and function.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"gpustack/host"
 )
 
 // Words of product names. A brand and a filler add nothing to the model. A series is needed to
@@ -118,11 +120,7 @@ func isMemory(word string) bool {
 }
 
 // ProductsNamed returns the NVIDIA products to which AliasName gives a name without pci.ids.
-func ProductsNamed(alias string) (products []ID) {
-	for _, m := range models {
-		if m.name == alias {
-			products = append(products, m.product)
-		}
-	}
-	return products
+func ProductsNamed(alias string) []ID {
+	named := host.Filter(models[:], func(m model) bool { return m.name == alias })
+	return host.Map(named, func(m model) ID { return m.product })
 }

@@ -168,10 +168,7 @@ func (d *Device) IsBoardGPU() bool {
 
 // DriverName returns the name of the function's driver, or "" for none.
 func (d *Device) DriverName() string {
-	if d.Driver == nil {
-		return ""
-	}
-	return *d.Driver
+	return host.Value(d.Driver)
 }
 
 // IsVF reports whether the function is known to be a virtual function.

@@ -129,12 +129,7 @@ func (ds Devices) Expand(selected []Address) []Address {
 			}
 		}
 	}
-	for i := range ds {
-		if d := &ds[i]; !d.IsBridge() && d.IOMMUGroup != nil && groups[*d.IOMMUGroup] {
-			all = append(all, d.Address)
-		}
-	}
-	return Unique(all)
+	return Unique(append(all, ds.Where(func(d *Device) bool { return !d.IsBridge() && d.IOMMUGroup != nil && groups[*d.IOMMUGroup] })...))
 }
 
 // With returns a function that returns those of others, by their indices in ascending order, which
@@ -174,9 +169,14 @@ func (ds Devices) With(others []Address) func(Address) []int {
 }
 
 // Defaults returns the functions that host prepare selects if none are named or recorded.
-func (ds Devices) Defaults() (addresses []Address) {
+func (ds Devices) Defaults() []Address {
+	return ds.Where(func(d *Device) bool { return d.Candidate })
+}
+
+// Where returns the functions that is accepts, nil for none.
+func (ds Devices) Where(is func(*Device) bool) (addresses []Address) {
 	for i := range ds {
-		if ds[i].Candidate {
+		if is(&ds[i]) {
 			addresses = append(addresses, ds[i].Address)
 		}
 	}

@@ -1,7 +1,6 @@
 package pci
 
 import (
-	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -103,21 +102,10 @@ func (ds Devices) NotFound(err error, s Selector, list Listing) error {
 	hint := list.Hint()
 	if meant := ds.Meant(s); meant != "" {
 		hint = host.Textf("did you mean %s? %s", meant, hint)
-	} else if gpus := ds.gpus(); len(gpus) > 0 && list.gpus {
-		hint = host.Textf("the GPUs are %s; %s", strings.Join(gpus, ", "), hint)
+	} else if gpus := ds.Defaults(); list.gpus && len(gpus) > 0 && len(gpus) <= 8 { // more are too many for a line
+		hint = host.Textf("the GPUs are %s; %s", Joined(gpus, ", "), hint)
 	}
 	return host.WithHint(err, hint)
-}
-
-// gpus returns the addresses of the machine's GPUs, nil if there are none, or too many for a line.
-func (ds Devices) gpus() (addresses []string) {
-	for _, a := range ds.Defaults() {
-		addresses = append(addresses, a.String())
-	}
-	if len(addresses) > 8 {
-		return nil
-	}
-	return slices.Clip(addresses)
 }
 
 // SelectorOf returns the selector of one function.

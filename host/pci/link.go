@@ -1,5 +1,7 @@
 package pci
 
+import "slices"
+
 // Link is how two functions reach each other, nearest first, with the names and meanings of
 // nvidia-smi topo -m.
 type Link string
@@ -18,10 +20,8 @@ var links = [...]Link{LinkPIX, LinkPXB, LinkPHB, LinkNode, LinkSys}
 
 // Distance returns 0 for the nearest link, and more for each further one.
 func (l Link) Distance() int {
-	for i, other := range links {
-		if l == other {
-			return i
-		}
+	if i := slices.Index(links[:], l); i >= 0 {
+		return i
 	}
 	return len(links)
 }

@@ -3,6 +3,7 @@ package pci
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -227,21 +228,15 @@ func (n *names) apply(d *Device) {
 		d.ClassName = firstName(n.classes[*d.Class], ownClasses[*d.Class], n.bases[d.Class.base()])
 	}
 	if d.IsGPU() && !d.IsManagementConsole() && d.VendorID != nil && d.ProductID != nil {
-		text := ""
-		if d.Product != nil {
-			text = *d.Product
-		}
-		if name := AliasName(*d.VendorID, *d.ProductID, text); name != "" {
+		if name := AliasName(*d.VendorID, *d.ProductID, host.Value(d.Product)); name != "" {
 			d.AliasHint = new(Alias(name))
 		}
 	}
 }
 
 func firstName(names ...string) *string {
-	for _, name := range names {
-		if name != "" {
-			return &name
-		}
+	if name := cmp.Or(names...); name != "" {
+		return &name
 	}
 	return nil
 }

@@ -478,10 +478,8 @@ func parseText(s string) (string, error) {
 	if s == "" {
 		return "", errors.New("empty")
 	}
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return "", fmt.Errorf("not plain text: %q", s)
-		}
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return "", fmt.Errorf("not plain text: %q", s)
 	}
 	return s, nil
 }

@@ -129,10 +129,5 @@ func Candidates(devices []Device) func(*Device) bool {
 
 // anyOf reports whether one of the values matches, or there are none.
 func anyOf[T any](values []T, matches func(T) bool) bool {
-	for _, v := range values {
-		if matches(v) {
-			return true
-		}
-	}
-	return len(values) == 0
+	return len(values) == 0 || slices.ContainsFunc(values, matches)
 }

@@ -1,6 +1,7 @@
 package pci
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,13 +11,6 @@ import (
 
 	"gpustack/host"
 )
-
-// VPDField is a field of a function's vital product data: a keyword of two characters and its
-// value.
-type VPDField struct {
-	Keyword string
-	Value   []byte
-}
 
 // Tags of the resources in vital product data (PCI Local Bus Specification 3.0, appendix I;
 // Linux, drivers/pci/vpd.c).
@@ -29,10 +23,10 @@ const (
 
 var errVPD = errors.New("not vital product data")
 
-// ParseVPD returns the fields of the read-only and the writable resource of vital product data.
-// Data without an end tag is an error: fields may be missing.
-func ParseVPD(data []byte) ([]VPDField, error) {
-	var fields []VPDField
+// ParseVPD returns the values of the fields of the read-only and the writable resource of vital
+// product data. Data without an end tag is an error: fields may be missing.
+func ParseVPD(data []byte) ([][]byte, error) {
+	var fields [][]byte
 	for at := 0; at < len(data); {
 		tag := data[at]
 		header, length := 1, int(tag&7)
@@ -60,15 +54,15 @@ func ParseVPD(data []byte) ([]VPDField, error) {
 	return fields, fmt.Errorf("%w: no end tag", errVPD)
 }
 
-func parseVPDFields(content []byte) ([]VPDField, error) {
-	var fields []VPDField
+func parseVPDFields(content []byte) ([][]byte, error) {
+	var fields [][]byte
 	for at := 0; at < len(content); {
-		const header = 3 // the keyword, and a length of one byte
+		const header = 3 // the keyword of two characters, and a length of one byte
 		if at+header > len(content) || at+header+int(content[at+2]) > len(content) {
 			return fields, fmt.Errorf("%w: field at byte %d is longer than its resource", errVPD, at)
 		}
 		end := at + header + int(content[at+2])
-		fields = append(fields, VPDField{string(content[at : at+2]), content[at+header : end]})
+		fields = append(fields, content[at+header:end])
 		at = end
 	}
 	return fields, nil
@@ -82,10 +76,8 @@ const nvswitchManager = "SMDL=SW_MNG"
 // managesNVSwitches reports whether vital product data is that of such a function.
 func managesNVSwitches(data []byte) (bool, error) {
 	fields, err := ParseVPD(data)
-	for _, f := range fields {
-		if strings.Contains(string(f.Value), nvswitchManager) {
-			return true, nil
-		}
+	if slices.ContainsFunc(fields, func(value []byte) bool { return bytes.Contains(value, []byte(nvswitchManager)) }) {
+		return true, nil
 	}
 	return false, err
 }
@@ -129,16 +121,9 @@ func hidesNVSwitches(devices []Device) bool {
 		if d.IsNVSwitch() {
 			return false
 		}
-		if d.IsBoardGPU() {
-			product := ""
-			if d.Product != nil {
-				product = *d.Product
-			}
-			hides = hides || product == ""
-			for _, board := range []string{"SXM", "B100", "B200", "B300"} {
-				hides = hides || strings.Contains(product, board)
-			}
-		}
+		product := host.Value(d.Product)
+		isName := func(board string) bool { return strings.Contains(product, board) }
+		hides = hides || d.IsBoardGPU() && (product == "" || slices.ContainsFunc([]string{"SXM", "B100", "B200", "B300"}, isName))
 	}
 	return hides
 }
