@@ -29,7 +29,7 @@ func Filter[S ~[]T, T any](list S, keep func(T) bool) (kept S) {
 }
 
 // Union returns a list with those of more that are not in it, each once, in their order.
-func Union[S ~[]T, T comparable](list S, more ...T) S {
+func Union[T comparable](list []T, more ...T) []T {
 	for _, v := range more {
 		if !slices.Contains(list, v) {
 			list = append(list, v)

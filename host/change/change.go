@@ -15,6 +15,8 @@ type (
 	Entry = journal.Entry
 	// File is the record of the change of one file.
 	File = journal.File
+	// State is what a file was before or after a change.
+	State = journal.State
 	// Topic is what a change of files is about.
 	Topic = journal.Topic
 	// Origin is who made a change, where and how.

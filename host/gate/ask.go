@@ -70,11 +70,7 @@ func (a *Answer) add(h Host, allowed Allowed, r *Refusal) {
 
 // Err returns the refusals as an error, each a part of it, or nil.
 func (a Answer) Err() error {
-	var errs []error
-	for _, r := range a.Refused {
-		errs = append(errs, r)
-	}
-	return errors.Join(errs...)
+	return errors.Join(host.Map(a.Refused, func(r *Refusal) error { return r })...)
 }
 
 // Identities returns the functions whose refusals are lifted in the form of records, each once.
@@ -208,7 +204,7 @@ func (h Host) withVFs(leaving []Leaving) []Leaving {
 		if !l.destroysVFs() {
 			continue
 		}
-		for _, vf := range VFsOf(h.Devices, l.Address) {
+		for _, vf := range h.Devices.VFs()[l.Address] {
 			if !slices.ContainsFunc(all, func(l Leaving) bool { return l.Address == vf }) {
 				all = append(all, Leaving{Address: vf, Kind: Removed})
 			}

@@ -43,19 +43,10 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		if err != nil || claim == nil {
 			return h.Identities(lifted), release, err
 		}
-		release, err = HoldDisks(root, claim, taken(leaving)...)
+		now := host.Filter(leaving, func(l Leaving) bool { return l.Kind == Now })
+		release, err = HoldDisks(root, claim, host.Map(now, func(l Leaving) pci.Address { return l.Address })...)
 		return h.Identities(lifted), release, err
 	}
-}
-
-// taken returns the functions that leave the host now.
-func taken(leaving []Leaving) (all []pci.Address) {
-	for _, l := range leaving {
-		if l.Kind == Now {
-			all = append(all, l.Address)
-		}
-	}
-	return all
 }
 
 // unbound returns the functions that leave the host by these changes, and those that return to it
@@ -82,10 +73,7 @@ func unbound(root host.Root, changes []driver.Change) (leaving []Leaving, err er
 func HoldDisks(root host.Root, claim Claim, functions ...pci.Address) (release func() error, err error) {
 	var held []func() error
 	release = func() error {
-		var errs []error
-		for _, r := range held {
-			errs = append(errs, r())
-		}
+		errs := host.Map(held, func(r func() error) error { return r() })
 		held = nil
 		return errors.Join(errs...)
 	}

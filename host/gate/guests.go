@@ -36,10 +36,9 @@ func (s Selection) Leaving(devices pci.Devices) (all []Leaving) {
 }
 
 // Virtualized returns an error if a function is shared by guests, through enabled virtual
-// functions or through mediated devices. pfs maps each physical function to its number of virtual
-// functions (see [pci.Devices.VFs]).
-func (h Host) Virtualized(d *pci.Device, pfs map[pci.Address]int) error {
-	vfs := pfs[d.Address]
+// functions or through mediated devices. pfs are those of [pci.Devices.VFs].
+func (h Host) Virtualized(d *pci.Device, pfs map[pci.Address][]pci.Address) error {
+	vfs := len(pfs[d.Address])
 	if d.SRIOV.NumVFs != nil {
 		vfs = max(vfs, *d.SRIOV.NumVFs)
 	}
@@ -122,12 +121,7 @@ func (h Host) Decide(s Selection, uses machine.Uses, ofVFs func(pf pci.Address) 
 			answer.Refused = append(answer.Refused, Refuse(a, ErrStays))
 		}
 	}
-	var added []Leaving
-	for _, l := range s.Leaving(h.Devices) {
-		if h.IsNew(l.Address) {
-			added = append(added, l)
-		}
-	}
+	added := host.Filter(s.Leaving(h.Devices), func(l Leaving) bool { return h.IsNew(l.Address) })
 	h.addUsers(&answer, uses, s.Allowed, added)
 	return answer
 }

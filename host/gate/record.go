@@ -147,7 +147,7 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 		}
 	}
 	if all := adapters(before.RDMA, after.RDMA); len(all) > 0 {
-		vfs := vfsByFunction(devices)
+		vfs := devices.VFs()
 		for _, a := range all {
 			leaving = append(leaving, leavesOf(devices, vfs[a], a, before.RDMA.At(a), after.RDMA.At(a))...)
 		}
@@ -226,20 +226,6 @@ func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, aft
 // stays reports whether a VF keeps its driver with a record that has as many VFs as exist.
 func stays(vf *pci.Device, p *rdma.Prepared) bool {
 	return slices.ContainsFunc(p.VFs, func(r rdma.PreparedVF) bool { return r.Address == vf.Address && r.Driver == vf.DriverName() })
-}
-
-// VFsOf returns the VFs of a function that exist now.
-func VFsOf(devices pci.Devices, pf pci.Address) []pci.Address { return vfsByFunction(devices)[pf] }
-
-// vfsByFunction returns the VFs that exist now, by their functions.
-func vfsByFunction(devices pci.Devices) map[pci.Address][]pci.Address {
-	vfs := map[pci.Address][]pci.Address{}
-	for i := range devices {
-		if of := devices[i].SRIOV.PF; of != nil {
-			vfs[*of] = append(vfs[*of], devices[i].Address)
-		}
-	}
-	return vfs
 }
 
 // Permit returns whether a plan of files may change what is recorded: the functions for which that

@@ -32,23 +32,13 @@ func (r Records) Adapter(devices pci.Devices, a pci.Address) *rdma.Prepared {
 // ForGuests reports whether host prepare has recorded a function, its physical function, or one of
 // its VFs.
 func (r Records) ForGuests(devices pci.Devices, a pci.Address) bool {
-	var recorded []pci.Address
-	if r.Guests != nil {
-		for _, f := range r.Guests.Functions {
-			recorded = append(recorded, f.Address)
-		}
-	}
-	return r.any(devices, a, recorded)
+	return r.any(devices, a, r.Guests.Addresses())
 }
 
 // forContainers reports whether container prepare has recorded a function, its physical function,
 // or one of its VFs.
 func (r Records) forContainers(devices pci.Devices, a pci.Address) bool {
-	var recorded []pci.Address
-	for _, f := range r.Containers.All() {
-		recorded = append(recorded, f.Address)
-	}
-	return r.any(devices, a, recorded)
+	return r.any(devices, a, r.Containers.Addresses())
 }
 
 // any reports whether a function, its physical function or one of its VFs is among recorded ones.
@@ -62,16 +52,14 @@ func (r Records) any(devices pci.Devices, a pci.Address, recorded []pci.Address)
 // Conflicts returns an error for each function that has two roles. Every command that changes a
 // record asks it, and so does every undo.
 func (r Records) Conflicts(devices pci.Devices) (errs []error) {
-	if r.Guests != nil {
-		for _, f := range r.Guests.Functions {
-			if r.Adapter(devices, f.Address) != nil {
-				errs = append(errs, ofGuests(f.Address))
-			}
+	for _, a := range r.Guests.Addresses() {
+		if r.Adapter(devices, a) != nil {
+			errs = append(errs, ofGuests(a))
 		}
 	}
-	for _, f := range r.Containers.All() {
-		if p := r.Adapter(devices, f.Address); p != nil && p.Use == rdma.ForGuests || r.ForGuests(devices, f.Address) {
-			errs = append(errs, ofContainers(f.Address, "is for containers"))
+	for _, a := range r.Containers.Addresses() {
+		if p := r.Adapter(devices, a); p != nil && p.Use == rdma.ForGuests || r.ForGuests(devices, a) {
+			errs = append(errs, ofContainers(a, "is for containers"))
 		}
 	}
 	return errs
@@ -123,10 +111,7 @@ func (h Host) OfAdapter(uses machine.Uses, a pci.Address, p *rdma.Prepared) *Ref
 // UseOfVFs returns a hint that names a use of existing VFs of a function, by the host, a guest or a
 // process, which prevents that they are removed, or "".
 func (h Host) UseOfVFs(uses machine.Uses, pf pci.Address) string {
-	var leaving []Leaving
-	for _, vf := range VFsOf(h.Devices, pf) {
-		leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
-	}
+	leaving := host.Map(h.Devices.VFs()[pf], func(vf pci.Address) Leaving { return Leaving{Address: vf, Kind: Removed} })
 	_, err := h.Leave(uses, Allowed{}, leaving...)
 	if err == nil {
 		return ""

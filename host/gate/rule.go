@@ -165,26 +165,20 @@ func (h Host) loses(d *pci.Device) string {
 
 // remaining returns the other functions of a card that is no GPU's, which stay with the host if the
 // function leaves: those of its IOMMU group go with it.
-func (h Host) remaining(d *pci.Device) (others []pci.Address) {
+func (h Host) remaining(d *pci.Device) []pci.Address {
 	if h.Devices.GPUOf(d) != nil || d.IsVF() || d.IOMMUGroup == nil { // without groups, the whole slot goes
 		return nil
 	}
-	slot := h.Devices.Slot(d.Address)
-	for i := range slot {
-		if o := &slot[i]; !o.IsVF() && !o.IsBridge() && !pci.LeavesAlone(o.DriverName()) && (o.IOMMUGroup == nil || *o.IOMMUGroup != *d.IOMMUGroup) {
-			others = append(others, o.Address)
-		}
-	}
-	return others
+	return h.Devices.Slot(d.Address).Where(func(o *pci.Device) bool {
+		return !o.IsVF() && !o.IsBridge() && !pci.LeavesAlone(o.DriverName()) && (o.IOMMUGroup == nil || *o.IOMMUGroup != *d.IOMMUGroup)
+	})
 }
 
 // Label returns a name of a function that operators recognize, such as "NIC eno1 (mlx5_core)", by
 // its network interfaces or disks, or else its address.
 func (h Host) Label(d *pci.Device) string {
-	names := slices.Clone(h.Needs.Disks[d.Address])
-	for _, i := range h.Needs.Links[d.Address].Interfaces {
-		names = append(names, i.Name)
-	}
+	interfaces := host.Map(h.Needs.Links[d.Address].Interfaces, func(i guard.Interface) string { return i.Name })
+	names := slices.Concat(h.Needs.Disks[d.Address], interfaces)
 	if len(names) == 0 {
 		return d.Label()
 	}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -64,7 +65,7 @@ func readLoader(root host.Root, facts host.Facts, want boot.Args) (Loader, error
 	if err := boot.Mounted(root); err != nil {
 		return nil, err
 	}
-	name := text(facts.BootLoader)
+	name := host.Value(facts.BootLoader)
 	if err := boot.Supported(root, name, want); err != nil {
 		return nil, err
 	}
@@ -88,7 +89,7 @@ func ImagesElsewhere(l Loader) bool {
 
 // ReadGenerator returns the program that makes the machine's initramfs.
 func ReadGenerator(root host.Root, facts host.Facts) (initramfs.Generator, error) {
-	return initramfs.GeneratorOf(root, text(facts.Distribution))
+	return initramfs.GeneratorOf(root, host.Value(facts.Distribution))
 }
 
 // findKernels lists the installed kernels.
@@ -259,22 +260,15 @@ func (o *observer) readEntries(entries []boot.Entry, err error) {
 	}
 	if loaderErr != nil {
 		entries, err = boot.ReadMenus(o.root)
-		if err == nil && len(entries) == 0 {
-			err = loaderErr
-		}
-		o.Entries = Saw("/boot", entries, err)
-		return
 	}
 	if err == nil && len(entries) == 0 {
-		err = errNoEntries
+		err = cmp.Or(loaderErr, errNoEntries)
 	}
-	if err != nil {
-		o.Entries = Saw("/boot", entries, err)
-		return
-	}
-	later, err := o.Loader.Value.Later(o.root)
-	if later != nil {
-		entries = append(entries, *later)
+	if err == nil && loaderErr == nil {
+		var later *boot.Entry
+		if later, err = o.Loader.Value.Later(o.root); later != nil {
+			entries = append(entries, *later)
+		}
 	}
 	o.Entries = Saw("/boot", entries, err)
 }
@@ -291,10 +285,7 @@ func (m *Machine) Obstacles() []error {
 	if unsupported := (*boot.Unsupported)(nil); m.subjects&Boot != 0 && !known && !errors.As(m.Loader.Err, &unsupported) {
 		cpuErr = fmt.Errorf("CPU %s: %w", m.CPUVendor, ErrCPU)
 	}
-	confErr := m.Conf.Err
-	if host.IsAbsent(confErr) {
-		confErr = nil
-	}
+	_, confErr := host.IfPresent(m.Conf.Value, m.Conf.Err)
 	generatorErr, imagesErr := m.Generator.Err, m.Images.Err
 	if ImagesElsewhere(m.Loader.Value) {
 		generatorErr, imagesErr = nil, nil

@@ -110,17 +110,23 @@ func (c *Contract) At(a pci.Address) *Function {
 	return &c.Functions[i]
 }
 
-// IDs returns the products that a driver binds by their ids. A nil contract has none.
-func (c *Contract) IDs() (ids []string) {
+// All returns the recorded functions. A nil contract has none.
+func (c *Contract) All() []Function {
 	if c == nil {
 		return nil
 	}
-	for _, f := range c.Functions {
-		if f.By == ByIDs && !slices.Contains(ids, f.IDs()) {
-			ids = append(ids, f.IDs())
-		}
-	}
-	return ids
+	return c.Functions
+}
+
+// Addresses returns the addresses of the recorded functions. A nil contract has none.
+func (c *Contract) Addresses() []pci.Address {
+	return host.Map(c.All(), func(f Function) pci.Address { return f.Address })
+}
+
+// IDs returns the products that a driver binds by their ids. A nil contract has none.
+func (c *Contract) IDs() []string {
+	byIDs := host.Filter(c.All(), func(f Function) bool { return f.By == ByIDs })
+	return host.Union(nil, host.Map(byIDs, Function.IDs)...)
 }
 
 // NVSwitch is the side to which the NVSwitches of a board are assigned whose GPUs are for guests.

@@ -62,19 +62,15 @@ func (o *observer) readInitramfs(all Look[[]initramfs.Image]) {
 		beside.Go(func() {
 			image := &images[i]
 			content, err := o.images.Read(o.root, image.File)
-			var kernel modprobe.Modules
-			if contract == nil {
-				if err == nil && content.Binds() {
-					err = ErrLeft
+			switch {
+			case err != nil:
+			case contract != nil:
+				var kernel modprobe.Modules
+				if kernel, err = o.names[image.Kernel](); err == nil {
+					err = contract.VerifyImage(o.root, o.Generator.Value, kernel, content)
 				}
-				image.Err = err
-				return
-			}
-			if err == nil {
-				kernel, err = o.names[image.Kernel]()
-			}
-			if err == nil {
-				err = contract.VerifyImage(o.root, o.Generator.Value, kernel, content)
+			case content.Binds():
+				err = ErrLeft
 			}
 			image.Err = err
 		})
@@ -115,12 +111,7 @@ func (c Contract) VerifyImage(root host.Root, maker initramfs.Generator, kernel 
 
 // Early returns what the initramfs of these kernels does to bind the recorded functions.
 func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
-	e := initramfs.Early{Driver: c.Driver}
-	for _, module := range OwnModules(c.Driver) {
-		if slices.ContainsFunc(kernels, func(m modprobe.Modules) bool { return m.Loadable(module) }) {
-			e.Modules = append(e.Modules, module)
-		}
-	}
+	e := initramfs.Early{Driver: c.Driver, Modules: loadable(kernels, OwnModules(c.Driver))}
 	for _, f := range c.Functions {
 		if f.By == ByService {
 			continue
@@ -144,12 +135,14 @@ func (c Contract) Early(kernels []modprobe.Modules) initramfs.Early {
 
 // Modules returns the modules that kernels load to bind the functions of the contract.
 func (c Contract) Modules(kernels []modprobe.Modules) []string {
-	modules := OwnModules(c.Driver)
-	for _, f := range c.Functions {
-		modules = append(modules, f.Driver)
-	}
-	return slices.DeleteFunc(modules, func(name string) bool {
-		return !slices.ContainsFunc(kernels, func(m modprobe.Modules) bool { return m.Loadable(name) })
+	drivers := host.Map(c.Functions, func(f Function) string { return f.Driver })
+	return loadable(kernels, append(OwnModules(c.Driver), drivers...))
+}
+
+// loadable returns the modules that one of the kernels can load.
+func loadable(kernels []modprobe.Modules, modules []string) []string {
+	return host.Filter(modules, func(name string) bool {
+		return slices.ContainsFunc(kernels, func(m modprobe.Modules) bool { return m.Loadable(name) })
 	})
 }
 

@@ -280,12 +280,7 @@ func (o *observer) isLeaving() bool {
 // withGPUs returns the GPUs among devices and other functions, with those that share a slot or a
 // group with one of them.
 func withGPUs(devices pci.Devices, others ...pci.Address) []pci.Address {
-	for i := range devices {
-		if devices[i].IsGPU() {
-			others = append(others, devices[i].Address)
-		}
-	}
-	return devices.Expand(others)
+	return devices.Expand(append(others, devices.Where((*pci.Device).IsGPU)...))
 }
 
 // isUndriven reports whether a function without a driver, that is no part of a GPU's card, is in the
@@ -337,7 +332,7 @@ func (o *observer) readFacts() (warnings []string) {
 			o.SNP, warnings = true, append(warnings, err.Error())
 		}
 	}
-	if o.CPUVendor = text(o.Facts.CPUVendor); o.CPUVendor != "" {
+	if o.CPUVendor = host.Value(o.Facts.CPUVendor); o.CPUVendor != "" {
 		o.readBoot()
 	}
 	return warnings
@@ -354,18 +349,7 @@ func (o *observer) readNeeds() {
 func (o *observer) readRegions() {
 	devices := o.Devices.Value
 	if o.reads(Check) || !o.reads(Needs) {
-		var recorded []pci.Address
-		if c := o.Contract.Value; c != nil {
-			for _, f := range c.Functions {
-				recorded = append(recorded, f.Address)
-			}
-		}
-		devices = nil
-		for _, a := range withGPUs(o.Devices.Value, recorded...) {
-			if d := o.Devices.Value.At(a); d != nil {
-				devices = append(devices, *d)
-			}
-		}
+		devices = devices.AtEach(withGPUs(devices, o.Contract.Value.Addresses()...))
 	}
 	release := o.Default.Value
 	if release == "" {
@@ -428,27 +412,12 @@ func (m *Machine) Defaults() []pci.Address {
 
 // forGuests returns the recorded functions or, if nothing is recorded, the functions that host
 // prepare selects by default.
-func (m *Machine) forGuests() (functions pci.Devices) {
+func (m *Machine) forGuests() pci.Devices {
 	devices := m.Devices.Value
 	if c := m.Contract.Value; c != nil {
-		for _, f := range c.Functions {
-			if d := devices.At(f.Address); d != nil {
-				functions = append(functions, *d)
-			}
-		}
-		return functions
+		return devices.AtEach(c.Addresses())
 	}
-	for _, a := range devices.Expand(m.Defaults()) {
-		functions = append(functions, *devices.At(a))
-	}
-	return functions
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+	return devices.AtEach(devices.Expand(m.Defaults()))
 }
 
 // SortedWarnings returns all warnings, those of single functions included, sorted and each once.

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"fmt"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/modprobe"
@@ -22,15 +21,12 @@ func (m *Machine) ByOtherMeans(root host.Root) ([]string, error) {
 	}
 	var warnings []string
 	for _, s := range stated {
-		var matched []string
-		for _, d := range m.Devices.Value {
-			if m.Recorded(d.Address) == nil && pci.LeavesAlone(d.DriverName()) && s.Matches(&d) {
-				matched = append(matched, d.Address.String())
-			}
-		}
+		matched := m.Devices.Value.Where(func(d *pci.Device) bool {
+			return m.Recorded(d.Address) == nil && pci.LeavesAlone(d.DriverName()) && s.Matches(d)
+		})
 		if matched != nil {
 			warnings = append(warnings, fmt.Sprintf("%s: %s binds %s: prepared by other means, which gpustack does not verify or undo",
-				s.Place(), s, strings.Join(matched, ", ")))
+				s.Place(), s, pci.Joined(matched, ", ")))
 		}
 	}
 	return warnings, nil

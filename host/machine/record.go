@@ -22,9 +22,7 @@ func (o *observer) readRecord() {
 	if contract == nil {
 		return
 	}
-	for _, f := range contract.Files {
-		o.Files = append(o.Files, ReadHash(root, f.Name))
-	}
+	o.Files = host.Map(contract.Files, func(h Hash) Look[string] { return ReadHash(root, h.Name) })
 	o.Paths = map[pci.Address]string{}
 	for _, f := range contract.Functions {
 		if f.SysfsPath == "" {
@@ -63,10 +61,8 @@ func ChangesGuests(e change.Entry) bool {
 
 // recorded returns the change of the contract by an entry, nil for none.
 func recorded(e change.Entry) *change.File {
-	for i, f := range e.Files {
-		if f.Name == ContractFile {
-			return &e.Files[i]
-		}
+	if i := slices.IndexFunc(e.Files, func(f change.File) bool { return f.Name == ContractFile }); i >= 0 {
+		return &e.Files[i]
 	}
 	return nil
 }
@@ -77,42 +73,31 @@ func unbooted(entries []change.Entry, booted time.Time) bool {
 	var now, atBoot string
 	different, first := false, true
 	same := map[string]string{} // the hash before something else was recorded for containers
-	guests := func(hash string) string {
+	guests := func(s *change.State) string {
+		hash := host.Value(s).Hash
 		if earlier, ok := same[hash]; ok {
 			return earlier
 		}
 		return hash
 	}
-	before := func(f *change.File) string {
-		if f.Before == nil {
-			return ""
-		}
-		return guests(f.Before.Hash)
-	}
-	after := func(f *change.File) string {
-		if f.After == nil {
-			return ""
-		}
-		return guests(f.After.Hash)
-	}
 	for _, e := range entries {
 		f := recorded(e)
 		if f != nil && f.After != nil && !ChangesGuests(e) {
-			same[f.After.Hash] = before(f)
+			same[f.After.Hash] = guests(f.Before)
 		}
 		if !takesBoot(e) {
 			continue
 		}
 		if first {
-			now, atBoot, first = before(f), before(f), false
+			now, atBoot, first = guests(f.Before), guests(f.Before), false
 		}
 		inForce := e.Status != change.Undone
 		then := !e.Started.After(booted) && (inForce || e.Ended == nil || e.Ended.After(booted))
 		if inForce {
-			now = after(f)
+			now = guests(f.After)
 		}
 		if then {
-			atBoot = after(f)
+			atBoot = guests(f.After)
 		}
 		different = different || inForce != then
 	}

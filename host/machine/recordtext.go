@@ -27,17 +27,20 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		fmt.Fprintf(&b, "%s  %q: %s", separator, name, line)
 		separator = ",\n"
 	}
-	list := func(name string, lines []string) {
+	list := func(name string, values []any) {
 		fmt.Fprintf(&b, "%s  %q: [", separator, name)
-		for i, line := range lines {
+		for i, value := range values {
 			if i > 0 {
 				b.WriteString(",")
 			}
-			b.WriteString("\n    " + line)
+			line, err := json.Marshal(value)
+			errs = append(errs, err)
+			fmt.Fprintf(&b, "\n    %s", line)
 		}
 		b.WriteString("]")
 		separator = ",\n"
 	}
+	files := func(name string, hashes []Hash) { list(name, host.Map(hashes, func(h Hash) any { return h })) }
 	field("schema", host.Schema)
 	field("kind", contractKind)
 	var functions []recordLine
@@ -48,30 +51,22 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		field("allow_unsafe_interrupts", guests.Unsafe)
 		field("nvswitch", guests.NVSwitch)
 		field("take_over", guests.TakeOver)
-		for _, f := range guests.Functions {
-			functions = append(functions, recordLine{f.Address, f})
-		}
 	}
-	if containers != nil {
-		for _, f := range containers.Functions {
-			functions = append(functions, recordLine{f.Address, roled{OfContainer, f}})
-		}
+	for _, f := range guests.All() {
+		functions = append(functions, recordLine{f.Address, f})
+	}
+	for _, f := range containers.All() {
+		functions = append(functions, recordLine{f.Address, roled{OfContainer, f}})
 	}
 	slices.SortStableFunc(functions, func(a, b recordLine) int { return a.address.Compare(b.address) })
-	lines, err := texts(functions, func(l recordLine) any { return l.value })
-	errs = append(errs, err)
-	list("functions", lines)
+	list("functions", host.Map(functions, func(l recordLine) any { return l.value }))
 	if guests != nil {
 		field("arguments", guests.Arguments)
-		lines, err := texts(guests.Files, func(h Hash) any { return h })
-		errs = append(errs, err)
-		list("files", lines)
+		files("files", guests.Files)
 	}
 	if containers != nil {
 		field("containers", containers.Options)
-		lines, err := texts(containers.Files, func(h Hash) any { return h })
-		errs = append(errs, err)
-		list("container_files", lines)
+		files("container_files", containers.Files)
 	}
 	b.WriteString("\n}\n")
 	return b.Bytes(), errors.Join(errs...)
@@ -81,16 +76,4 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 type recordLine struct {
 	address pci.Address
 	value   any
-}
-
-func texts[T any](list []T, value func(T) any) ([]string, error) {
-	var lines []string
-	for _, element := range list {
-		line, err := json.Marshal(value(element))
-		if err != nil {
-			return nil, err
-		}
-		lines = append(lines, string(line))
-	}
-	return lines, nil
 }

@@ -73,6 +73,11 @@ func (c *Containers) All() []ContainerFunction {
 	return c.Functions
 }
 
+// Addresses returns the addresses of the recorded functions. A nil record has none.
+func (c *Containers) Addresses() []pci.Address {
+	return host.Map(c.All(), func(f ContainerFunction) pci.Address { return f.Address })
+}
+
 // Without returns the addresses that are not recorded for containers. A nil record has none.
 func (c *Containers) Without(addresses []pci.Address) []pci.Address {
 	return slices.DeleteFunc(slices.Clone(addresses), func(a pci.Address) bool { return c.At(a) != nil })

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,12 +85,6 @@ func (u *Uses) ObserveServices(ctx context.Context, run driver.Program, devices 
 
 // ByGuests returns the guest that uses each function which a guest uses.
 func (u Uses) ByGuests() map[pci.Address]*InUse {
-	name := func(uuid, name *string) string {
-		if uuid != nil {
-			return *uuid
-		}
-		return text(name)
-	}
 	used := map[pci.Address]*InUse{}
 	add := func(functions []pci.Address, by InUse) {
 		for _, a := range functions {
@@ -101,10 +96,10 @@ func (u Uses) ByGuests() map[pci.Address]*InUse {
 		}
 	}
 	for _, h := range u.Guests.Holders {
-		add(h.Functions, InUse{PID: h.PID, Command: h.Command, Guest: name(h.UUID, h.Name)})
+		add(h.Functions, InUse{PID: h.PID, Command: h.Command, Guest: host.Value(cmp.Or(h.UUID, h.Name))})
 	}
 	for _, g := range u.Guests.Guests {
-		add(g.Asked, InUse{PID: g.PID, Command: g.Command, Guest: name(g.UUID, g.Name)})
+		add(g.Asked, InUse{PID: g.PID, Command: g.Command, Guest: host.Value(cmp.Or(g.UUID, g.Name))})
 	}
 	return used
 }

@@ -17,6 +17,16 @@ func (ds Devices) At(a Address) *Device {
 	return &ds[i]
 }
 
+// AtEach returns the functions at addresses, as far as there are any.
+func (ds Devices) AtEach(addresses []Address) (found Devices) {
+	for _, a := range addresses {
+		if d := ds.At(a); d != nil {
+			found = append(found, *d)
+		}
+	}
+	return found
+}
+
 func (ds Devices) index(a Address) (int, bool) {
 	return sort.Find(len(ds), func(i int) int { return a.Compare(ds[i].Address) })
 }
@@ -183,12 +193,12 @@ func (ds Devices) Where(is func(*Device) bool) (addresses []Address) {
 	return addresses
 }
 
-// VFs returns the number of virtual functions of each physical function.
-func (ds Devices) VFs() map[Address]int {
-	vfs := map[Address]int{}
+// VFs returns the virtual functions that exist now, by their physical functions.
+func (ds Devices) VFs() map[Address][]Address {
+	vfs := map[Address][]Address{}
 	for i := range ds {
 		if pf := ds[i].SRIOV.PF; pf != nil {
-			vfs[*pf]++
+			vfs[*pf] = append(vfs[*pf], ds[i].Address)
 		}
 	}
 	return vfs

@@ -210,7 +210,7 @@ func (m Machine) gate() gate.Host {
 }
 
 // vfsOf returns the VFs of a function that exist now.
-func (m Machine) vfsOf(a pci.Address) []pci.Address { return gate.VFsOf(m.Devices, a) }
+func (m Machine) vfsOf(a pci.Address) []pci.Address { return m.Devices.VFs()[a] }
 
 // anyKernel reports whether at least one installed kernel has a module, loadable or built in.
 func (m Machine) anyKernel(module string) bool {
