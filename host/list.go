@@ -28,6 +28,13 @@ func Filter[S ~[]T, T any](list S, keep func(T) bool) (kept S) {
 	return kept
 }
 
+// Reversed returns a copy of a list in reverse order.
+func Reversed[S ~[]T, T any](list S) S {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
+}
+
 // Union returns a list with those of more that are not in it, each once, in their order.
 func Union[T comparable](list []T, more ...T) []T {
 	for _, v := range more {

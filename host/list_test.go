@@ -17,6 +17,10 @@ func TestLists(t *testing.T) {
 	if got := Filter([]int{1, 2, 3}, odd); !slices.Equal(got, []int{1, 3}) || Filter([]int{2}, odd) != nil {
 		t.Errorf("Filter = %v", got)
 	}
+	list := []int{1, 2}
+	if got := Reversed(list); !slices.Equal(got, []int{2, 1}) || list[0] != 1 {
+		t.Errorf("Reversed = %v, of %v", got, list)
+	}
 	if got := Union([]int{1, 2}, 3, 2, 3); !slices.Equal(got, []int{1, 2, 3}) || Union([]int(nil)) != nil {
 		t.Errorf("Union = %v", got)
 	}

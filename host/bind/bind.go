@@ -77,9 +77,7 @@ func newNode(m machine.Machine) (node, error) {
 func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	if r := n.Recorded; r != nil && opts.Named() {
 		opts.Earlier = r
-		if opts.Driver == "" {
-			opts.Driver = r.Driver
-		}
+		opts.Driver = cmp.Or(opts.Driver, r.Driver)
 		if opts.NVSwitch == "" && r.NVSwitch == machine.SwitchesToHost {
 			opts.NVSwitch = r.NVSwitch
 		}
@@ -88,24 +86,13 @@ func (n node) withoutRecord(opts selection.Options) (node, selection.Options) {
 	return n, opts
 }
 
-// choose returns the selection of options, whose functions leave the host now.
-func (n node) choose(opts selection.Options) (gate.Selection, error) {
-	s, err := n.Choose(opts)
-	s.Kind = gate.Now
-	return s, err
-}
-
 // judge returns what the gate says of a selection, and an error for each refusal: also for a board
 // that is divided and for each function of an RDMA adapter for containers.
 func (n node) judge(s gate.Selection, uses machine.Uses, record *machine.Contract, adapters *rdma.Record) (gate.Answer, []error) {
 	answer := n.Decide(s, machine.Uses{}, func(pf pci.Address) string { return n.UseOfVFs(uses, pf) }) // refuse names the users
 	refusals := host.Split(answer.Err())
 	board := s // recorded functions of a board are not separated from the named ones
-	if record != nil {
-		for _, f := range record.Functions {
-			board.All = append(slices.Clip(board.All), f.Address)
-		}
-	}
+	board.All = append(slices.Clip(board.All), record.Addresses()...)
 	if separation := n.Separation(board); separation != nil {
 		refusals = append(refusals, separation)
 	}
@@ -129,7 +116,8 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	lent := n.lent(opts)
 	n.Containers = containers.Less(lent)
 	n, opts = n.withoutRecord(opts)
-	s, err := n.choose(opts)
+	s, err := n.Choose(opts)
+	s.Kind = gate.Now
 	if err != nil {
 		return Plan{}, n.Refuse(opts, s, machine.Uses{}, host.Split(err))
 	}
@@ -156,7 +144,7 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 		d := n.Devices.At(a)
 		want := n.wantedDriver(d, opts)
 		held := d.DriverName()
-		if held == want || want == machine.Stub && held == machine.VFIO && isRecorded(record, a, machine.Stub) && guests[a] != nil {
+		if held == want || want == machine.Stub && held == machine.VFIO && host.Value(record.At(a)).Driver == machine.Stub && guests[a] != nil {
 			continue // already bound, or libvirt has bound it from pci-stub for a guest
 		}
 		if d.IOMMUGroup == nil {
@@ -230,10 +218,7 @@ func (n node) wantedDriver(d *pci.Device, opts selection.Options) string {
 		}
 		want = r.Driver
 	}
-	if want == "" {
-		want = machine.VFIO
-	}
-	if want == machine.VFIO && n.kernel != nil {
+	if want = cmp.Or(want, machine.VFIO); want == machine.VFIO && n.kernel != nil {
 		return cmp.Or(n.kernel.Variant(d.Modalias), want)
 	}
 	return want
@@ -302,10 +287,7 @@ func (n node) bound(taken map[pci.Address]driver.State) (present []pci.Address, 
 	}
 	// A function that has changed since was not bound; return only the others.
 	rest, changed := n.Unchanged()
-	for _, err := range changed {
-		warnings = append(warnings, fmt.Sprintf("left out: %v", err))
-	}
-	return append(present, rest...), warnings
+	return append(present, rest...), host.Map(changed, func(err error) string { return fmt.Sprintf("left out: %v", err) })
 }
 
 // returns returns the drivers that functions get in the host. taken are those that they had before
@@ -336,12 +318,7 @@ func (n node) returns(functions []pci.Address, taken map[pci.Address]driver.Stat
 // restart plans to start the services that host bind has stopped, if a GPU returns to the driver
 // nvidia.
 func (l *Plan) restart(stopped driver.Services) {
-	var returned []pci.Address
-	for _, c := range l.Changes {
-		if c.After.Driver == nvidia {
-			returned = append(returned, c.Address)
-		}
-	}
+	returned := driver.Addresses(host.Filter(l.Changes, func(c driver.Change) bool { return c.After.Driver == nvidia }))
 	if len(returned) > 0 {
 		l.Services.Start = stopped.Start
 		l.Services.On = slices.DeleteFunc(slices.Clone(stopped.On), func(a pci.Address) bool { return !slices.Contains(returned, a) })
@@ -352,10 +329,7 @@ func (l *Plan) restart(stopped driver.Services) {
 // often but not always is the same (Linux, module_add_driver).
 func readDrivers(root host.Root) (map[string]string, error) {
 	const dir = "/sys/bus/pci/drivers"
-	names, err := root.ReadDir(dir)
-	if host.IsAbsent(err) {
-		return nil, nil
-	}
+	names, err := host.IfPresent(root.ReadDir(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -464,16 +438,9 @@ func Needed(m machine.Machine, p driver.Plan, allow []pci.Address) error {
 	if p.Release {
 		return nil
 	}
-	var leaving []gate.Leaving
-	for _, c := range p.Changes {
-		leaving = append(leaving, gate.Leaving{Address: c.Address, Kind: gate.Now, Guests: true})
-	}
+	leaving := host.Map(p.Changes, func(c driver.Change) gate.Leaving {
+		return gate.Leaving{Address: c.Address, Kind: gate.Now, Guests: true}
+	})
 	allowed := gate.Records{Guests: m.Contract.Value}.Allowed().And(gate.Allowed{Functions: allow})
 	return gate.New(m).Ask(allowed, leaving...).Err()
-}
-
-// isRecorded reports whether a driver is recorded for a function.
-func isRecorded(c *machine.Contract, a pci.Address, driver string) bool {
-	f := c.At(a)
-	return f != nil && f.Driver == driver
 }

@@ -71,14 +71,7 @@ func (n node) toContainers(opts selection.Options) (selection.Options, error) {
 		}
 		return opts, errors.Join(errs...)
 	}
-	var present []pci.Address
-	if n.Containers != nil {
-		for _, f := range n.Containers.Functions {
-			if f.IsAt(n.Devices) {
-				present = append(present, f.Address)
-			}
-		}
-	}
+	present := host.Filter(n.Containers.Addresses(), func(a pci.Address) bool { return n.Containers.At(a).IsAt(n.Devices) })
 	if len(present) == 0 {
 		return opts, host.WithHint(errors.New("no function of this machine is recorded for containers"),
 			host.Textf("%s records one", host.NewCommand("container prepare").Flag("device", "ADDRESS")))

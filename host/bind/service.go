@@ -72,13 +72,7 @@ func stops(s driver.Services, h guard.Holder) bool {
 
 // stopped returns the holders of a plan's functions whose services are stopped.
 func stopped(p driver.Plan, uses machine.Uses) []guard.Holder {
-	var holders []guard.Holder
-	for _, h := range uses.Holders {
-		if stops(p.Services, h) && leaves(p, h.Address) {
-			holders = append(holders, h)
-		}
-	}
-	return holders
+	return host.Filter(uses.Holders, func(h guard.Holder) bool { return stops(p.Services, h) && leaves(p, h.Address) })
 }
 
 // leaves reports whether a plan unbinds a function from its driver.
@@ -89,13 +83,8 @@ func leaves(p driver.Plan, a pci.Address) bool {
 }
 
 // stay returns the GPUs that a plan leaves bound to the driver nvidia.
-func (n node) stay(p driver.Plan) (stay []pci.Address) {
-	for i := range n.Devices {
-		if d := &n.Devices[i]; d.DriverName() == nvidia && !leaves(p, d.Address) {
-			stay = append(stay, d.Address)
-		}
-	}
-	return stay
+func (n node) stay(p driver.Plan) []pci.Address {
+	return n.Devices.Where(func(d *pci.Device) bool { return d.DriverName() == nvidia && !leaves(p, d.Address) })
 }
 
 // services returns the services to stop and to start for a plan, and the GPUs whose persistence
@@ -110,23 +99,14 @@ func (n node) services(p driver.Plan, uses machine.Uses) (driver.Services, error
 		}
 	}
 	errs := dependents(wanted, owned, uses)
-	var s driver.Services
-	for _, name := range owned {
-		if wanted[name] {
-			s.Stop = append(s.Stop, name)
-		}
-	}
+	s := driver.Services{Stop: host.Filter(owned, func(name string) bool { return wanted[name] })}
 	modes := uses.Persistence.Value
-	for _, c := range p.Changes {
-		if leaves(p, c.Address) && modes[c.Address] {
-			s.Were, s.Off = append(s.Were, c.Address), append(s.Off, c.Address)
-		}
-	}
+	s.Off = host.Filter(driver.Addresses(p.Changes), func(a pci.Address) bool { return leaves(p, a) && modes[a] })
+	s.Were = slices.Clone(s.Off)
 	if len(stay) == 0 {
 		return s, errors.Join(errs...)
 	}
-	s.Start = slices.Clone(s.Stop)
-	slices.Reverse(s.Start)
+	s.Start = host.Reversed(s.Stop)
 	// The daemon that is started again enables the mode of all GPUs or of the first alone
 	// (kubernetes-sigs/dra-driver-nvidia-gpu issue 1037).
 	for _, a := range stay {

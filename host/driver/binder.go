@@ -237,11 +237,7 @@ func (c *Binding) Recover(ctx context.Context, _ func() error) (change.Outcome, 
 	switch {
 	case len(stay) > 0:
 		c.record.Functions = stay
-		var names []string
-		for _, f := range stay {
-			names = append(names, f.Address.String())
-		}
-		return change.Stands, "was interrupted: complete IOMMU groups stay as changed: " + strings.Join(names, ", ") + also, nil
+		return change.Stands, "was interrupted: complete IOMMU groups stay as changed: " + pci.Joined(Addresses(stay), ", ") + also, nil
 	case c.status == change.Undoing && also != "":
 		return change.Reverted, "was being undone: finished" + also, nil
 	case also != "":
@@ -355,11 +351,7 @@ func (b Binder) steps(p Plan, asked, changed change.Step) []change.Step {
 		steps = append(steps, change.Step{
 			Apply: func(context.Context) error { return nil },
 			Undo: func(ctx context.Context) error {
-				var errs []error
-				for _, a := range switched {
-					errs = append(errs, run(ctx, persistence(a, true)))
-				}
-				return errors.Join(errs...)
+				return errors.Join(host.Map(switched, func(a pci.Address) error { return run(ctx, persistence(a, true)) })...)
 			},
 		})
 	}
@@ -476,10 +468,7 @@ func (b Binder) prove(groups []int) error {
 			continue
 		}
 		if g.Viable != host.Yes {
-			var blockers []string
-			for _, blocker := range g.Blockers {
-				blockers = append(blockers, blocker.Address.String()+" "+blocker.Reason)
-			}
+			blockers := host.Map(g.Blockers, func(b iommu.Blocker) string { return b.Address.String() + " " + b.Reason })
 			errs = append(errs, fmt.Errorf("IOMMU group %d: %w: %s", g.Number, ErrNotViable, strings.Join(blockers, ", ")))
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -33,11 +34,12 @@ type step struct {
 
 // Writes returns the writes that make the change, in their order.
 func (c Change) Writes() []Write {
-	writes := []Write{}
-	for _, s := range c.steps(c.Before) {
-		writes = append(writes, s.Write)
-	}
-	return writes
+	return append([]Write{}, host.Map(c.steps(c.Before), func(s step) Write { return s.Write })...)
+}
+
+// Addresses returns the functions of changes.
+func Addresses(changes []Change) []pci.Address {
+	return host.Map(changes, func(c Change) pci.Address { return c.Address })
 }
 
 // steps returns the steps that make the change, from the state that the function is in.

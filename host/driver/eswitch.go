@@ -24,10 +24,7 @@ const (
 // Documentation/ABI/testing/sysfs-class-net, phys_switch_id). "" means that there is no interface.
 func Eswitch(root host.Root, a pci.Address) (string, error) {
 	dir := attribute(a, "net")
-	names, err := root.ReadDir(dir)
-	if host.IsAbsent(err) {
-		return "", nil
-	}
+	names, err := host.IfPresent(root.ReadDir(dir))
 	if err != nil {
 		return "", err
 	}

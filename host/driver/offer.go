@@ -47,13 +47,7 @@ func (r Record) withdrawn(undoing bool) []pci.Address {
 	if !undoing || !r.Release {
 		return r.Containers
 	}
-	all := slices.Clone(r.Containers)
-	for _, f := range r.Functions {
-		if !slices.Contains(all, f.Address) {
-			all = append(all, f.Address)
-		}
-	}
-	return all
+	return host.Union(slices.Clone(r.Containers), Addresses(r.Functions)...)
 }
 
 // withdraw returns the steps that come before any other of a plan to bind functions of containers:
@@ -104,20 +98,13 @@ func (b Binder) specs(planned func(context.Context) (edit.Plan, error)) change.S
 			}
 			made = p.Pending()
 			// The engine ends a step before it honours an interruption.
-			if err := made.Apply(context.WithoutCancel(ctx), b.Root); err != nil {
-				if !errors.Is(err, edit.ErrTorn) {
-					made = nil
-				}
-				return err
+			if err = made.Apply(context.WithoutCancel(ctx), b.Root); err != nil && !errors.Is(err, edit.ErrTorn) {
+				made = nil
 			}
-			return nil
+			return err
 		},
 		Undo: func(ctx context.Context) error {
-			var back edit.Plan
-			for _, c := range slices.Backward(made) {
-				back = append(back, c.Inverse())
-			}
-			return back.Apply(ctx, b.Root)
+			return edit.Plan(host.Map(host.Reversed(made), edit.Change.Inverse)).Apply(ctx, b.Root)
 		},
 	}
 }

@@ -35,10 +35,7 @@ const bootFile = "/proc/sys/kernel/random/boot_id"
 
 func bootID(root host.Root) (string, error) {
 	data, err := root.ReadFile(bootFile)
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(string(data)), nil
+	return strings.TrimSpace(string(data)), err
 }
 
 // current reports whether the machine was not rebooted since the record was made: a boot reverts
@@ -51,10 +48,8 @@ func (r Record) current(root host.Root) (bool, error) {
 	return boot == r.Boot, err
 }
 
-// Taken returns the drivers that functions had before host bind bound them, for the functions that
-// the journal records for this boot.
-func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error) {
-	taken := map[pci.Address]State{}
+// ofThisBoot returns the records of the changes that were made in this boot.
+func ofThisBoot(root host.Root, entries []change.Entry) (records []Record, err error) {
 	for _, e := range entries {
 		if e.Changes != change.KindDrivers || e.Status != change.Done {
 			continue
@@ -63,53 +58,43 @@ func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error
 		if err != nil {
 			return nil, err
 		}
-		if current, err := r.current(root); err != nil || !current {
-			if err != nil {
-				return nil, err
-			}
-			continue
+		current, err := r.current(root)
+		if err != nil {
+			return nil, err
 		}
+		if current {
+			records = append(records, r)
+		}
+	}
+	return records, nil
+}
+
+// Taken returns the drivers that functions had before host bind bound them, for the functions that
+// the journal records for this boot.
+func Taken(root host.Root, entries []change.Entry) (map[pci.Address]State, error) {
+	records, err := ofThisBoot(root, entries)
+	taken := map[pci.Address]State{}
+	for _, r := range records {
 		for _, c := range r.Functions {
 			if !r.Release && !pci.LeavesAlone(string(c.Before.Driver)) {
 				taken[c.Address] = c.Before
 			}
 		}
 	}
-	return taken, nil
+	return taken, err
 }
 
 // Stopped returns the services that host bind has stopped, and that have not been started since by
 // host bind or host release, as far as the journal records it for this boot: they are to be started
 // when a GPU returns to the driver nvidia. Were are the GPUs that were in persistence mode.
-func Stopped(root host.Root, entries []change.Entry) (Services, error) {
-	var s Services
-	for _, e := range entries {
-		if e.Changes != change.KindDrivers || e.Status != change.Done {
-			continue
-		}
-		r, err := ParseRecord(e)
-		if err != nil {
-			return Services{}, err
-		}
-		if current, err := r.current(root); err != nil || !current {
-			if err != nil {
-				return Services{}, err
-			}
-			continue
-		}
-		for _, u := range slices.Backward(r.Services.Stop) {
-			if !slices.Contains(s.Start, u) {
-				s.Start = append(s.Start, u)
-			}
-		}
+func Stopped(root host.Root, entries []change.Entry) (s Services, err error) {
+	records, err := ofThisBoot(root, entries)
+	for _, r := range records {
+		s.Start = host.Union(s.Start, host.Reversed(r.Services.Stop)...)
 		s.Start = slices.DeleteFunc(s.Start, func(u string) bool { return slices.Contains(r.Services.Start, u) })
-		for _, a := range r.Services.Were {
-			if !slices.Contains(s.On, a) {
-				s.On = append(s.On, a)
-			}
-		}
+		s.On = host.Union(s.On, r.Services.Were...)
 	}
-	return s, nil
+	return s, err
 }
 
 // back returns the plan that undoes the record, without changes if the machine was rebooted since.
@@ -182,8 +167,7 @@ func (b Binder) settle(changes []Change, release bool) (stand bool, err error) {
 	if before || after {
 		return after, nil
 	}
-	back := slices.Clone(changes)
-	slices.Reverse(back)
+	back := host.Reversed(changes)
 	for i, c := range back {
 		if !release {
 			back[i] = c.inverse()

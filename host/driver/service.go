@@ -49,20 +49,12 @@ func (s Services) none() bool {
 
 // units returns all units that are stopped or started, in the order in which they are started.
 func (s Services) units() []string {
-	units := slices.Clone(s.Start)
-	for _, u := range slices.Backward(s.Stop) {
-		if !slices.Contains(units, u) {
-			units = append(units, u)
-		}
-	}
-	return units
+	return host.Union(slices.Clone(s.Start), host.Reversed(s.Stop)...)
 }
 
 // inverse returns the services that change when the change is undone.
 func (s Services) inverse() Services {
-	i := Services{Start: slices.Clone(s.Stop), Stop: slices.Clone(s.Start), On: slices.Clone(s.Were)}
-	slices.Reverse(i.Start)
-	slices.Reverse(i.Stop)
+	i := Services{Start: host.Reversed(s.Stop), Stop: host.Reversed(s.Start), On: slices.Clone(s.Were)}
 	// Those that the change has switched on, and that were off before.
 	i.Off = slices.DeleteFunc(slices.Clone(s.On), func(a pci.Address) bool { return slices.Contains(s.Were, a) })
 	return i
@@ -81,26 +73,14 @@ func (s Services) listed() Services {
 
 // Before returns the programs that run before drivers change, as arguments.
 func (s Services) Before() [][]string {
-	argv := [][]string{}
-	for _, u := range s.Stop {
-		argv = append(argv, systemctl("stop", u))
-	}
-	for _, a := range s.Off {
-		argv = append(argv, persistence(a, false))
-	}
-	return argv
+	argv := append([][]string{}, host.Map(s.Stop, func(u string) []string { return systemctl("stop", u) })...)
+	return append(argv, host.Map(s.Off, func(a pci.Address) []string { return persistence(a, false) })...)
 }
 
 // Afterwards returns the programs that run after drivers have changed, as arguments.
 func (s Services) Afterwards() [][]string {
-	argv := [][]string{}
-	for _, u := range s.Start {
-		argv = append(argv, systemctl("start", u))
-	}
-	for _, a := range s.On {
-		argv = append(argv, persistence(a, true))
-	}
-	return argv
+	argv := append([][]string{}, host.Map(s.Start, func(u string) []string { return systemctl("start", u) })...)
+	return append(argv, host.Map(s.On, func(a pci.Address) []string { return persistence(a, true) })...)
 }
 
 // systemctl returns the program that begins to stop or start a unit. With --no-block it does not
@@ -219,11 +199,7 @@ func parseUnits(text string) ([]Unit, error) {
 			case name == "CanStart":
 				u.CanStart = value == "yes"
 			case slices.Contains(needed, name):
-				for n := range strings.FieldsSeq(value) {
-					if !slices.Contains(u.Needs, n) {
-						u.Needs = append(u.Needs, n)
-					}
-				}
+				u.Needs = host.Union(u.Needs, strings.Fields(value)...)
 			}
 		}
 		if u.Name == "" || u.Load == "" || u.Active == "" {
@@ -353,13 +329,7 @@ func (b Binder) restore(ctx context.Context, s *Services) (left []string, err er
 			return left, err
 		}
 	}
-	var on []pci.Address
-	for _, a := range slices.Concat(s.Were, s.On) {
-		if driven(a) && !slices.Contains(on, a) {
-			on = append(on, a)
-		}
-	}
-	s.On = on
+	s.On = host.Union(nil, host.Filter(slices.Concat(s.Were, s.On), driven)...)
 	for _, a := range s.On {
 		_, err := b.Kernel.Run(ctx, persistence(a, true))
 		if errors.Is(err, host.ErrNoProgram) {
@@ -371,11 +341,6 @@ func (b Binder) restore(ctx context.Context, s *Services) (left []string, err er
 		}
 	}
 	return left, nil
-}
-
-// mayWait reports whether unbinding a driver waits for ever while the function is in use.
-func mayWait(driver Name) bool {
-	return strings.HasPrefix(string(driver), "nvidia")
 }
 
 // idle waits until no process has a function open that the driver nvidia is to be unbound from:
@@ -411,11 +376,8 @@ func (b Binder) idle(ctx context.Context, functions []pci.Address, except func(g
 // Idle returns the functions that no process may have open when the plan is carried out: those
 // that the driver nvidia is unbound from.
 func (p Plan) Idle() []pci.Address {
-	functions := []pci.Address{}
-	for _, c := range p.Changes {
-		if mayWait(c.Before.Driver) && c.Before.Driver != c.After.Driver {
-			functions = append(functions, c.Address)
-		}
-	}
-	return functions
+	idle := host.Filter(p.Changes, func(c Change) bool {
+		return c.Before.Driver != c.After.Driver && strings.HasPrefix(string(c.Before.Driver), "nvidia") // else unbinding does not wait
+	})
+	return append([]pci.Address{}, Addresses(idle)...)
 }

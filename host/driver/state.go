@@ -80,12 +80,5 @@ func Read(root host.Root, a pci.Address) (State, error) {
 
 // stateOf returns the state that a scan has read.
 func stateOf(d *pci.Device) State {
-	var s State
-	if d.Driver != nil {
-		s.Driver = Name(*d.Driver)
-	}
-	if d.DriverOverride != nil {
-		s.Override = Name(*d.DriverOverride)
-	}
-	return s
+	return State{Driver: Name(host.Value(d.Driver)), Override: Name(host.Value(d.DriverOverride))}
 }
