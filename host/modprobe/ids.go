@@ -14,10 +14,10 @@ import (
 // follows it.
 var id = host.LazyRegexp(`^(0[xX])?[0-9a-fA-F]+(:(0[xX])?[0-9a-fA-F]+){1,5}`)
 
-// AddIDs returns ids with those elements of a comma-separated list that are not among them, in the
-// order of the list.
-func AddIDs(ids []string, list string) []string {
-	for element := range strings.SplitSeq(list, ",") {
+// AddIDs returns ids with those elements of comma-separated lists that are not among them, in the
+// order of the lists.
+func AddIDs(ids []string, lists ...string) []string {
+	for element := range strings.SplitSeq(strings.Join(lists, ","), ",") {
 		if found := id().FindString(element); found != "" && !slices.Contains(ids, found) {
 			ids = append(ids, found)
 		}

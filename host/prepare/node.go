@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/change"
 	"gpustack/host/edit"
@@ -66,16 +67,14 @@ func newNode(m Machine) (node, error) {
 	if m.Virtualization.Seen() {
 		n.Virtualization = &m.Virtualization.Value
 	}
-	for _, line := range m.Conf.Value {
-		if !slices.Contains(modprobe.OwnFiles(), line.File) {
-			n.Conf = append(n.Conf, line)
-		}
-	}
+	n.Conf = host.Filter(m.Conf.Value, isOfOthers)
 	for i := range n.Devices {
 		n.Warnings = append(n.Warnings, n.Devices[i].Warnings...)
 	}
 	return n, nil
 }
+
+func isOfOthers(line modprobe.Line) bool { return !slices.Contains(modprobe.OwnFiles(), line.File) }
 
 // anyKernel reports whether a condition is true for at least one installed kernel.
 func (n node) anyKernel(holds func(modprobe.Modules) bool) bool {

@@ -67,7 +67,7 @@ func (n node) planNone() (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	contract, err := n.planNoContract()
+	contract, err := n.planContract(nil)
 	p.Files = append(slices.Concat(menu, modules, early, unit), contract)
 	return p, err
 }
@@ -140,27 +140,13 @@ func (n node) withoutIDs(before boot.Args) boot.Want {
 		if !slices.ContainsFunc(n.Recorded.Arguments, func(arg string) bool { return strings.HasPrefix(arg, name) }) {
 			continue
 		}
-		var kept, foreign, copied []string
-		for _, list := range n.foreignIDs(driver) {
-			foreign = modprobe.AddIDs(foreign, list)
-		}
-		for _, list := range values(n.Conf.Options(driver, "ids")) {
-			copied = modprobe.AddIDs(copied, list)
-		}
+		foreign := modprobe.AddIDs(nil, n.foreignIDs(driver)...)
+		copied := modprobe.AddIDs(nil, values(n.Conf.Options(driver, "ids"))...)
 		there := strings.Split(strings.Join(before.Values(driver+".ids"), ","), ",")
-		for _, list := range n.Loader.Args().Values(driver + ".ids") {
-			kept = modprobe.AddIDs(kept, list)
-		}
-		kept = slices.DeleteFunc(kept, func(id string) bool {
+		kept := modprobe.AddIDs(nil, n.Loader.Args().Values(driver+".ids")...)
+		n.setIDs(&w, driver, slices.DeleteFunc(kept, func(id string) bool {
 			return !slices.Contains(there, id) && (!slices.Contains(foreign, id) || slices.Contains(copied, id))
-		})
-		if len(kept) > 0 {
-			w.Exact = append(w.Exact, name+strings.Join(kept, ","))
-			continue
-		}
-		for _, list := range n.Loader.Args().Values(driver + ".ids") {
-			w.Absent = append(w.Absent, name+list)
-		}
+		}))
 	}
 	return w
 }

@@ -33,10 +33,7 @@ func (n node) stated() []modprobe.Stated {
 // a warning for each setting of others that binds functions, and an error where a driver of the
 // kernel itself would bind selected functions first.
 func (n node) withOthers(w *Want) (node, error) {
-	var products []string
-	for _, f := range w.contract.Functions {
-		products = modprobe.AddIDs(products, f.IDs())
-	}
+	products := modprobe.AddIDs(nil, host.Map(w.contract.Functions, machine.Function.IDs)...)
 	if w.contract.TakeOver {
 		if err := n.returned(w.contract, products); err != nil {
 			return n, err
@@ -79,7 +76,7 @@ func (n node) withOthers(w *Want) (node, error) {
 			remedy = "remove these ids there"
 		}
 		w.warnings = append(w.warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: %s; %s",
-			s.Place(), s, strings.Join(words(bound), ", "), not, remedy))
+			s.Place(), s, pci.Joined(bound, ", "), not, remedy))
 	}
 	if !w.contract.Unsafe {
 		w.warnings = append(w.warnings, n.unsafeByOthers()...)
@@ -232,12 +229,7 @@ func (n node) blacklistsOfOthers(c machine.Contract) (settings []string) {
 			continue
 		}
 		drivers := n.drivers(d)
-		var lines []modprobe.Line
-		for _, line := range modprobe.Preventing(n.Conf, n.Loader.Args().String(), drivers...) {
-			if !slices.Contains(modprobe.OwnFiles(), line.File) {
-				lines = append(lines, line)
-			}
-		}
+		lines := host.Filter(modprobe.Preventing(n.Conf, n.Loader.Args().String(), drivers...), isOfOthers)
 		if slices.ContainsFunc(drivers, func(name string) bool {
 			return !slices.ContainsFunc(lines, func(l modprobe.Line) bool { return l.Module == modprobe.Normal(name) })
 		}) {
@@ -248,9 +240,7 @@ func (n node) blacklistsOfOthers(c machine.Contract) (settings []string) {
 			if line.IsArgument() {
 				text = fmt.Sprintf("kernel argument %s=%s", line.Command, line.Module)
 			}
-			if !slices.Contains(settings, text) {
-				settings = append(settings, text)
-			}
+			settings = host.Union(settings, text)
 		}
 	}
 	return settings
@@ -271,13 +261,7 @@ func (n node) dropTakenOver(w *Want) {
 		if !names || slices.ContainsFunc(w.arguments.Exact, func(arg string) bool { return strings.HasPrefix(arg, name) }) {
 			continue
 		}
-		if left := n.foreignIDs(driver); len(left) > 0 {
-			w.arguments.Exact = append(w.arguments.Exact, name+strings.Join(left, ","))
-			continue
-		}
-		for _, list := range lists {
-			w.arguments.Absent = append(w.arguments.Absent, name+list)
-		}
+		n.setIDs(&w.arguments, driver, n.foreignIDs(driver))
 	}
 }
 
@@ -290,15 +274,8 @@ func (n node) stillBound() (warnings []string) {
 	for _, s := range n.stated() {
 		if bound, _ := n.boundBy(s, *n.Recorded); len(bound) > 0 {
 			warnings = append(warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: remove it there to return them to the host",
-				s.Place(), s, strings.Join(words(bound), ", ")))
+				s.Place(), s, pci.Joined(bound, ", ")))
 		}
 	}
 	return warnings
-}
-
-func words(addresses []pci.Address) (words []string) {
-	for _, a := range addresses {
-		words = append(words, a.String())
-	}
-	return words
 }

@@ -80,7 +80,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	contract, err := n.planContract(w.contract)
+	contract, err := n.planContract(&w.contract)
 	p.Files = append(append(p.Files, unit...), contract)
 	return p, err
 }
@@ -133,23 +133,19 @@ func isOurs(name string) bool {
 	return strings.Contains(name, "gpustack")
 }
 
-// planNoContract leaves what is recorded for containers, and removes the file without it.
-func (n node) planNoContract() (edit.Change, error) {
-	text, err := machine.RecordText(nil, n.Containers)
+// planContract does not rewrite a record that differs only in IOMMU groups: the first boot with
+// the IOMMU on creates groups, which does not change what was agreed. Without a contract, it leaves
+// what is recorded for containers, and removes the file without that.
+func (n node) planContract(c *machine.Contract) (edit.Change, error) {
+	text, err := machine.RecordText(c, n.Containers)
 	if err != nil {
 		return edit.Change{}, err
 	}
 	if text == nil {
 		return n.edited.Remove(machine.ContractFile)
 	}
-	return n.edited.Put(machine.ContractFile, text, 0o600, false)
-}
-
-// planContract does not rewrite a record that differs only in IOMMU groups: the first boot with
-// the IOMMU on creates groups, which does not change what was agreed.
-func (n node) planContract(c machine.Contract) (edit.Change, error) {
-	if n.Recorded != nil {
-		same := c
+	if n.Recorded != nil && c != nil {
+		same := *c
 		same.Functions = slices.Clone(c.Functions)
 		for i := range same.Functions {
 			f := &same.Functions[i]
@@ -161,13 +157,9 @@ func (n node) planContract(c machine.Contract) (edit.Change, error) {
 		if err != nil {
 			return edit.Change{}, err
 		}
-		if text, err := machine.RecordText(&same, n.Containers); err == nil && string(text) == string(recorded) {
-			return n.edited.Put(machine.ContractFile, recorded, 0o600, false)
+		if unchanged, err := machine.RecordText(&same, n.Containers); err == nil && string(unchanged) == string(recorded) {
+			text = recorded
 		}
-	}
-	text, err := machine.RecordText(&c, n.Containers)
-	if err != nil {
-		return edit.Change{}, err
 	}
 	return n.edited.Put(machine.ContractFile, text, 0o600, false)
 }

@@ -208,9 +208,7 @@ func observeInstalled(root host.Root, release string) (product, error) {
 		}
 		return errors.Join(inEffect(root, after), checkImages(root, maker, machine.ImagesOf(after)))
 	}}
-	for _, i := range machine.ImagesOf(before) {
-		made.files = append(made.files, i.Name)
-	}
+	made.files = fileNames(machine.ImagesOf(before))
 	return made, nil
 }
 
@@ -241,12 +239,14 @@ func observeImages(root host.Root) (product, error) {
 		}
 		return checkImages(root, initramfs.Tools, after)
 	}}
-	for _, i := range images {
-		if i.Name != "" {
-			made.files = append(made.files, i.Name)
-		}
-	}
+	made.files = fileNames(images)
 	return made, nil
+}
+
+// fileNames returns the files of images, without the kernels that have none.
+func fileNames(images []initramfs.Image) []string {
+	names := host.Map(images, func(i initramfs.Image) string { return i.Name })
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // checkImages returns an error unless each initramfs contains what the contract requires. Without
@@ -319,13 +319,9 @@ func Leftovers(root host.Root, undone *machine.Contract) []string {
 	}
 	var leftovers []string
 	for _, e := range entries {
-		var still boot.Args
-		for _, arg := range e.Args {
-			// Arguments that all entries have were there before.
-			if slices.Contains(undone.Arguments, arg) && slices.ContainsFunc(entries, func(o boot.Entry) bool { return !o.Recovery && !slices.Contains(o.Args, arg) }) {
-				still = append(still, arg)
-			}
-		}
+		still := host.Filter(e.Args, func(arg string) bool { // arguments that all entries have were there before
+			return slices.Contains(undone.Arguments, arg) && slices.ContainsFunc(entries, func(o boot.Entry) bool { return !o.Recovery && !slices.Contains(o.Args, arg) })
+		})
 		if len(still) > 0 {
 			leftovers = append(leftovers, fmt.Sprintf("%s still has %s: its kernel was installed since", e.File, still))
 		}

@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -116,10 +117,7 @@ func (n node) judge(s gate.Selection, uses machine.Uses) (gate.Answer, []error) 
 // and those that it has let leave before and that are the same devices: from the next boot on, the
 // gate asks again.
 func (n node) allowedOf(functions []machine.Function, lifted []*gate.Refusal) []pci.Address {
-	allowed := []pci.Address{}
-	for _, f := range n.Identities(lifted) {
-		allowed = append(allowed, f.Address)
-	}
+	allowed := host.Map(n.Identities(lifted), func(i pci.Identity) pci.Address { return i.Address })
 	for _, f := range functions {
 		now := f.Identity()
 		if slices.ContainsFunc(gate.Records{Guests: n.Recorded}.Allowed().Recorded, func(r pci.Identity) bool {
@@ -144,18 +142,10 @@ func (n node) allowed(lifted []*gate.Refusal) (warnings []string) {
 }
 
 func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
-	driver := opts.Driver
-	unsafe := opts.Unsafe
-	if r := n.Recorded; r != nil {
-		unsafe = unsafe || r.Unsafe
-		opts.TakeOver = opts.TakeOver || r.TakeOver
-		if driver == "" {
-			driver = r.Driver
-		}
-	}
-	if driver == "" {
-		driver = machine.VFIO
-	}
+	recorded := host.Value(n.Recorded)
+	driver := cmp.Or(opts.Driver, recorded.Driver, machine.VFIO)
+	unsafe := opts.Unsafe || recorded.Unsafe
+	opts.TakeOver = opts.TakeOver || recorded.TakeOver
 	w := Want{contract: machine.Contract{Driver: driver, Selected: s.Selected, Allowed: []pci.Address{},
 		NVSwitch: s.NVSwitch, Unsafe: unsafe, TakeOver: opts.TakeOver, Files: []machine.Hash{}}}
 	if err := n.checkDriver(driver, &w); err != nil {
@@ -187,13 +177,12 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 	}
 	w.modprobe = modprobe.Functions{
 		Driver:   driver,
-		Softdeps: n.softdeps(early(w.contract), driver),
+		Softdeps: n.softdeps(w.contract),
 		Unsafe:   unsafe && n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable("vfio_iommu_type1") }),
 		Load:     n.load(driver),
 	}
-	for _, f := range iommu.Isolation("", n.Loader.Args(), nil) {
-		w.warnings = append(w.warnings, f.Seen+": "+f.Effect)
-	}
+	isolation := iommu.Isolation("", n.Loader.Args(), nil)
+	w.warnings = append(w.warnings, host.Map(isolation, func(f host.Finding) string { return f.Seen + ": " + f.Effect })...)
 	n.warnOfVariants(&w)
 	w.early = w.contract.Early(n.Kernels)
 	n.placeIDs(&w)
@@ -243,7 +232,7 @@ func (n node) function(a pci.Address, staying map[string]bool, driver string) (m
 		Address: a, VendorID: *d.VendorID, ProductID: *d.ProductID,
 		SubsystemVendorID: d.SubsystemVendorID, SubsystemID: d.SubsystemID,
 		Path: n.Devices.Path(d), Group: d.IOMMUGroup, Members: d.GroupMembers, Driver: driver, By: machine.ByIDs,
-		BootVGA: d.IsConsole() || wasConsole(n.Recorded, a),
+		BootVGA: d.IsConsole() || host.Value(n.Recorded.At(a)).BootVGA,
 	}
 	if variant := n.variant(d); driver == machine.VFIO && variant != "" {
 		if f.Driver = variant; !n.anyKernel(func(m modprobe.Modules) bool { return m.Has(variant) }) {
@@ -349,37 +338,26 @@ func (n node) drivers(d *pci.Device) []string {
 		if d.Driver != nil {
 			names = append(names, modprobe.Normal(*d.Driver))
 		}
-		for _, name := range names {
-			if m.Loadable(name) && !isOurDriver(name) && !slices.Contains(modules, name) {
-				modules = append(modules, name)
-			}
-		}
+		modules = host.Union(modules, host.Filter(names, func(name string) bool { return m.Loadable(name) && !isOurDriver(name) })...)
 	}
 	slices.Sort(modules)
 	return modules
 }
 
-// softdeps returns the modules that must load after the driver, if it is a module.
-func (n node) softdeps(all []pci.Address, driver string) []string {
-	if !n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(driver) }) {
+// softdeps returns the modules that must load after the driver, if it is a module: those of functions
+// that are bound in the initramfs.
+func (n node) softdeps(c machine.Contract) []string {
+	if !n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(c.Driver) }) {
 		return nil
 	}
 	var modules []string
-	for _, a := range all {
-		modules = append(modules, n.drivers(n.Devices.At(a))...)
+	for _, f := range c.Functions {
+		if f.By != machine.ByService {
+			modules = append(modules, n.drivers(n.Devices.At(f.Address))...)
+		}
 	}
 	slices.Sort(modules)
 	return slices.Compact(modules)
-}
-
-// early returns the functions that are bound in the initramfs.
-func early(c machine.Contract) (functions []pci.Address) {
-	for _, f := range c.Functions {
-		if f.By != machine.ByService {
-			functions = append(functions, f.Address)
-		}
-	}
-	return functions
 }
 
 // nvidiaModules are the modules for NVIDIA's display functions besides those that aliases name:
@@ -388,17 +366,14 @@ var nvidiaModules = []string{"nouveau", "nvidia", "nvidia_drm", "nvidia_modeset"
 
 // blacklist returns the GPU drivers that no function of the host needs.
 func (n node) blacklist(selected map[pci.Address]bool) []string {
-	var modules []string
-	staying := map[string]bool{}
+	var modules, staying []string
 	nvidia, stays, fabric := false, false, false
 	for i := range n.Devices {
 		d := &n.Devices[i]
 		goes := selected[d.Address]
 		switch {
 		case !goes:
-			for _, m := range n.drivers(d) {
-				staying[m] = true
-			}
+			staying = append(staying, n.drivers(d)...)
 			stays = stays || d.IsNVIDIAGPU()
 			fabric = fabric || d.IsNVSwitch()
 		case d.IsGPU():
@@ -408,22 +383,16 @@ func (n node) blacklist(selected map[pci.Address]bool) []string {
 	}
 	if nvidia {
 		if stays {
-			for _, m := range nvidiaModules {
-				staying[m] = true
-			}
+			staying = append(staying, nvidiaModules...)
 		}
 		if fabric { // NVIDIA's driver serves the NVSwitches, nouveau does not
-			for _, m := range nvidiaModules[1:] {
-				staying[m] = true
-			}
+			staying = append(staying, nvidiaModules[1:]...)
 		}
-		for _, module := range nvidiaModules {
-			if module == "nouveau" || n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(module) }) {
-				modules = append(modules, module)
-			}
-		}
+		modules = append(modules, host.Filter(nvidiaModules, func(module string) bool {
+			return module == "nouveau" || n.anyKernel(func(m modprobe.Modules) bool { return m.Loadable(module) })
+		})...)
 	}
-	modules = slices.DeleteFunc(modules, func(m string) bool { return staying[m] })
+	modules = slices.DeleteFunc(modules, func(m string) bool { return slices.Contains(staying, m) })
 	slices.Sort(modules)
 	return slices.Compact(modules)
 }
@@ -476,12 +445,10 @@ func (n node) load(driver string) []string {
 func (n node) placeIDs(w *Want) {
 	driver := w.contract.Driver
 	ids := w.contract.IDs()
-	var products []initramfs.Function
-	for _, f := range w.contract.Functions {
-		if p := (initramfs.Function{Vendor: f.VendorID, Product: f.ProductID}); f.By == machine.ByIDs && !slices.Contains(products, p) {
-			products = append(products, p)
-		}
-	}
+	byIDs := host.Filter(w.contract.Functions, func(f machine.Function) bool { return f.By == machine.ByIDs })
+	products := host.Union(nil, host.Map(byIDs, func(f machine.Function) initramfs.Function {
+		return initramfs.Function{Vendor: f.VendorID, Product: f.ProductID}
+	})...)
 	onCommandLine := n.foreignIDs(driver)
 	defer n.dropIDs(w)
 	defer n.dropTakenOver(w)
@@ -491,16 +458,11 @@ func (n node) placeIDs(w *Want) {
 	}
 	builtin := n.anyKernel(func(m modprobe.Modules) bool { return m.Builtin(driver) })
 	if len(onCommandLine) > 0 || builtin {
-		var merged []string
-		for _, v := range onCommandLine {
-			merged = modprobe.AddIDs(merged, v)
-		}
+		merged := modprobe.AddIDs(nil, onCommandLine...)
 		if len(onCommandLine) == 0 { // the new argument overrides modprobe's lines
-			for _, o := range options {
-				merged = modprobe.AddIDs(merged, o.Value)
-			}
+			merged = modprobe.AddIDs(nil, values(options)...)
 		}
-		merged = modprobe.AddIDs(merged, strings.Join(ids, ","))
+		merged = modprobe.AddIDs(merged, ids...)
 		w.arguments.Exact = append(w.arguments.Exact, driver+".ids="+strings.Join(merged, ","))
 		w.early.ArgumentIDs = products
 		return
@@ -510,7 +472,7 @@ func (n node) placeIDs(w *Want) {
 		w.modprobe.TakenOver = options[len(options)-1:]
 		merged = modprobe.AddIDs(merged, options[len(options)-1].Value)
 	}
-	w.modprobe.IDs = modprobe.AddIDs(merged, strings.Join(ids, ","))
+	w.modprobe.IDs = modprobe.AddIDs(merged, ids...)
 }
 
 // mixed reports whether the boot loader's arguments may include those of an earlier plan. GRUB's
@@ -554,27 +516,20 @@ func (n node) dropIDs(w *Want) {
 		if !slices.ContainsFunc(n.Recorded.Arguments, isIDs) || slices.ContainsFunc(w.arguments.Exact, isIDs) {
 			continue
 		}
-		if foreign := n.foreignIDs(driver); len(foreign) > 0 {
-			w.arguments.Exact = append(w.arguments.Exact, name+strings.Join(foreign, ","))
-			continue
-		}
-		for _, list := range n.Loader.Args().Values(driver + ".ids") {
-			w.arguments.Absent = append(w.arguments.Absent, name+list)
-		}
+		n.setIDs(&w.arguments, driver, n.foreignIDs(driver))
 	}
+}
+
+// setIDs makes ids those of a driver in the kernel arguments, and without any removes them.
+func (n node) setIDs(w *boot.Want, driver string, ids []string) {
+	name := driver + ".ids="
+	if len(ids) > 0 {
+		w.Exact = append(w.Exact, name+strings.Join(ids, ","))
+		return
+	}
+	w.Absent = append(w.Absent, host.Map(n.Loader.Args().Values(driver+".ids"), func(list string) string { return name + list })...)
 }
 
 func values(options []modprobe.Option) []string {
-	var values []string
-	for _, o := range options {
-		values = append(values, o.Value)
-	}
-	return values
-}
-
-// wasConsole reports whether a function is recorded as the console. Without a record it returns
-// false.
-func wasConsole(c *machine.Contract, a pci.Address) bool {
-	f := c.At(a)
-	return f != nil && f.BootVGA
+	return host.Map(options, func(o modprobe.Option) string { return o.Value })
 }

@@ -188,14 +188,8 @@ func (c *chooser) missing(x pci.Selector) {
 // addVendors selects the GPUs of vendors. Virtual functions are only selected by address or id.
 func (c *chooser) addVendors() {
 	for _, v := range c.opts.Vendors {
-		found := false
-		for i := range c.Devices {
-			if d := &c.Devices[i]; d.IsVendor(v) && d.IsGPU() && !d.IsVF() {
-				found = true
-				c.Selected = append(c.Selected, d.Address)
-			}
-		}
-		if !found {
+		found := c.Devices.Where(func(d *pci.Device) bool { return d.IsVendor(v) && d.IsGPU() && !d.IsVF() })
+		if c.Selected = append(c.Selected, found...); found == nil {
 			c.errs = append(c.errs, noneOf("GPU of vendor "+v.String()))
 		}
 	}
@@ -261,20 +255,13 @@ func (c *chooser) remove() {
 	c.Selected = slices.DeleteFunc(c.Selected, func(a pci.Address) bool {
 		matching := byAddress[a]
 		if d := c.Devices.At(a); d != nil && len(products) > 0 {
-			matching = slices.Clone(matching)
-			for _, i := range products {
-				if c.opts.Remove[i].Matches(d) {
-					matching = append(matching, i)
-				}
-			}
+			matching = slices.Concat(matching, host.Filter(products, func(i int) bool { return c.opts.Remove[i].Matches(d) }))
 			slices.Sort(matching)
 		}
-		for _, i := range matching {
-			if found[i] = true; !added[c.opts.Remove[i]] {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(matching, func(i int) bool {
+			found[i] = true
+			return !added[c.opts.Remove[i]]
+		})
 	})
 	for i, x := range c.opts.Remove {
 		if !found[i] {
@@ -340,10 +327,8 @@ func Absent(m machine.Machine, opts Options) error {
 	if !m.Devices.Seen() || !m.Contract.Seen() || opts.None || n.Recorded != nil && !opts.Named() && opts.Only == nil {
 		return nil
 	}
-	for i := range n.Devices {
-		if d := &n.Devices[i]; d.VendorID == nil || d.ProductID == nil || d.Class == nil {
-			return nil
-		}
+	if n.Devices.Where(func(d *pci.Device) bool { return d.VendorID == nil || d.ProductID == nil || d.Class == nil }) != nil {
+		return nil
 	}
 	c := chooser{Node: n, opts: opts}
 	if opts.Named() || opts.Only != nil {
@@ -363,9 +348,5 @@ func described(f machine.Function) string {
 	if f.By == machine.ByIDs {
 		return f.IDs()
 	}
-	path := pci.Joined(f.Path, " ")
-	if path == "" {
-		path = "the root bus"
-	}
-	return f.IDs() + " below " + path
+	return f.IDs() + " below " + cmp.Or(pci.Joined(f.Path, " "), "the root bus")
 }

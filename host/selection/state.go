@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -86,10 +87,7 @@ func (n Node) States(groups []iommu.Group, on host.Bool, uses machine.Uses) []*S
 		obstacle, refused := obstacles[d.Address]
 		switch {
 		case used != nil:
-			guest := used.Guest
-			if guest == "" {
-				guest = fmt.Sprintf("%s (pid %d)", used.Command, used.PID)
-			}
+			guest := cmp.Or(used.Guest, fmt.Sprintf("%s (pid %d)", used.Command, used.PID))
 			s = State{Name: UsedBy, Guest: &guest}
 		case d.DriverUnread():
 			s = State{Name: NotKnown, Detail: "its driver cannot be read"}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -39,10 +40,7 @@ const returnAll = "return all functions to the host"
 
 // Only returns the options with functions as the whole selection.
 func (n Node) Only(opts Options, functions []pci.Address) Options {
-	opts.Remove, opts.Vendors, opts.Add, opts.Only = nil, nil, nil, nil
-	for _, a := range functions {
-		opts.Only = append(opts.Only, pci.SelectorOf(a))
-	}
+	opts.Remove, opts.Vendors, opts.Add, opts.Only = nil, nil, nil, host.Map(functions, pci.SelectorOf)
 	if n.Recorded == nil { // without a record, the named functions are the selection
 		opts.Add, opts.Only = opts.Only, nil
 	}
@@ -160,11 +158,7 @@ func (n Node) purpose(opts Options, s gate.Selection, rest, allow []pci.Address,
 	if len(kept) > 0 {
 		parts = append(parts, "leave "+gate.Shortened(kept)+" with the host")
 	}
-	var labels []string
-	for _, a := range allow {
-		labels = append(labels, "the "+n.Label(n.Devices.At(a)))
-	}
-	if labels != nil {
+	if labels := host.Map(allow, func(a pci.Address) string { return "the " + n.Label(n.Devices.At(a)) }); labels != nil {
 		parts = append(parts, "let "+strings.Join(labels, ", ")+" leave the host")
 	}
 	if side != opts.NVSwitch && side != "" {
@@ -205,13 +199,7 @@ func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 	selected := n.Recorded.Selected
 	done := map[pci.Address]bool{}
 	for _, x := range selectors {
-		var matching []pci.Address
-		for i := range n.Devices {
-			if d := &n.Devices[i]; x.Matches(d) {
-				matching = append(matching, d.Address)
-			}
-		}
-		with := n.Devices.With(matching)
+		with := n.Devices.With(n.Devices.Where(x.Matches))
 		for _, s := range selected {
 			if done[s] || len(with(s)) == 0 {
 				continue
@@ -226,11 +214,7 @@ func (n Node) removable(selectors []pci.Selector) (replaced []pci.Selector) {
 // Without returns the options of host prepare that return recorded functions to the host, with the
 // selected functions because of which they are recorded, and whether host prepare accepts them.
 func (n Node) Without(functions ...pci.Address) (Options, bool) {
-	var named []pci.Selector
-	for _, a := range functions {
-		named = append(named, pci.SelectorOf(a))
-	}
-	o := Options{Remove: n.removable(named)}
+	o := Options{Remove: n.removable(host.Map(functions, pci.SelectorOf))}
 	if len(o.Remove) == 0 {
 		return Options{}, false
 	}
