@@ -208,11 +208,7 @@ func (r *running) runAll(ctx context.Context, programs []host.Program) error {
 }
 
 func commandLines(programs []host.Program) string {
-	var lines []string
-	for _, p := range programs {
-		lines = append(lines, p.String())
-	}
-	return strings.Join(lines, ", ")
+	return strings.Join(host.Map(programs, host.Program.String), ", ")
 }
 
 // UndoPlan is a planned undo: the entry, its change, and the programs to run or left to the

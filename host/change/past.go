@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/edit"
 )
 
@@ -46,11 +47,7 @@ func (k Files) past(f File, now *edit.File, entry Entry, later []Entry) Past {
 	}
 	var records []File
 	for _, e := range later {
-		for _, l := range e.Files {
-			if l.Name == f.Name {
-				records = append(records, l)
-			}
-		}
+		records = append(records, host.Filter(e.Files, func(l File) bool { return l.Name == f.Name })...)
 	}
 	if after, ok := f.Then(now, records); ok {
 		if before, ok := f.Previous(after); ok {

@@ -36,11 +36,8 @@ type Recovery struct {
 }
 
 // IDs returns the numbers of the entries.
-func (r Recovery) IDs() (ids []int) {
-	for _, e := range r.Entries {
-		ids = append(ids, e.ID)
-	}
-	return ids
+func (r Recovery) IDs() []int {
+	return host.Map(r.Entries, func(e Entry) int { return e.ID })
 }
 
 // PlanRecovery returns the entries that this engine can recover, but for entry except. The error

@@ -72,9 +72,7 @@ func (k Files) Rewrite(entries []Entry, id int) (Rewriting, error) {
 	if err := errors.Join(r.errs...); err != nil {
 		return Rewriting{}, err
 	}
-	for _, i := range slices.Sorted(maps.Keys(r.rewritten)) {
-		r.Entries = append(r.Entries, r.rewritten[i])
-	}
+	r.Entries = host.Map(slices.Sorted(maps.Keys(r.rewritten)), func(i int) Entry { return r.rewritten[i] })
 	slices.Reverse(r.Kept)
 	slices.Reverse(r.ByValue)
 	return r.Rewriting, nil
@@ -266,24 +264,13 @@ func (r *rewriting) later(name string) error {
 func (r *rewriting) beside() error {
 	entry := r.entries[r.at]
 	inherited := slices.DeleteFunc(slices.Clone(entry.Unchanged), func(u journal.Unchanged) bool { return len(u.Meaning.Values) == 0 })
-	var known []boot.Known
-	for _, u := range entry.Unchanged {
-		known = append(known, boot.Known{Name: u.Name, Meaning: u.Meaning})
-	}
-	for _, f := range entry.Files {
-		k := boot.Known{Name: f.Name}
-		if f.Meaning != nil {
-			k.Meaning = *f.Meaning
-		}
-		known = append(known, k)
-	}
+	known := host.Map(entry.Unchanged, func(u journal.Unchanged) boot.Known { return boot.Known(u) })
+	known = append(known, host.Map(entry.Files, func(f File) boot.Known { return boot.Known{Name: f.Name, Meaning: host.Value(f.Meaning)} })...)
 	since, err := boot.Since(r.Root, known)
 	if err != nil {
 		return err
 	}
-	for _, s := range since {
-		inherited = append(inherited, journal.Unchanged{Name: s.Name, Meaning: s.Meaning})
-	}
+	inherited = append(inherited, host.Map(since, func(s boot.Known) journal.Unchanged { return journal.Unchanged(s) })...)
 	var errs []error
 	for _, u := range inherited {
 		now, err := r.ahead.read(r.Root, u.Name)

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +32,7 @@ func Warnings(ctx context.Context, journal Seen) (warnings []string) {
 // AllWarnings returns what [Warnings] does of every journal that [Stores] finds for a folder, ""
 // for a command that reads no machine. An error of finding them is the command's own to report.
 func AllWarnings(ctx context.Context, dir string) (warnings []string) {
-	if dir == "" {
-		dir = "/"
-	}
-	all, err := Stores(dir)
+	all, err := Stores(cmp.Or(dir, "/"))
 	if err != nil {
 		return nil
 	}

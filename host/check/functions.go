@@ -1,9 +1,9 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -98,12 +98,5 @@ func orUnknown(id *pci.ID) string {
 }
 
 func orRoot(path []pci.Address) string {
-	var words []string
-	for _, a := range path {
-		words = append(words, a.String())
-	}
-	if words == nil {
-		return "the root bus"
-	}
-	return strings.Join(words, " ")
+	return cmp.Or(pci.Joined(path, " "), "the root bus")
 }

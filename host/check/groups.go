@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -137,13 +138,7 @@ func (v view) adapted(f machine.Function) host.Text {
 func holders(functions []pci.Device) string {
 	var names []string
 	for _, d := range functions {
-		name := d.DriverName()
-		if d.Driver == nil {
-			name = "no driver"
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+		names = host.Union(names, cmp.Or(d.DriverName(), "no driver"))
 	}
 	slices.Sort(names)
 	return strings.Join(names, ", ")

@@ -141,10 +141,7 @@ func (v view) byOtherMeans() (findings []host.Finding) {
 
 // stated returns the ids= of others that may bind functions in addition to what is recorded.
 func (v view) stated() []modprobe.Stated {
-	recorded := ""
-	if c := v.Contract.Value; c != nil {
-		recorded = c.Driver
-	}
+	recorded := host.Value(v.Contract.Value).Driver
 	stated := slices.DeleteFunc(v.StatedByOthers(), func(s modprobe.Stated) bool {
 		return s.Driver == recorded && slices.ContainsFunc(v.Conf.Value, func(l modprobe.Line) bool { return l.File == s.File })
 	})

@@ -6,6 +6,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/checklist"
+	"gpustack/host/iommu"
 	"gpustack/host/machine"
 )
 
@@ -25,10 +26,7 @@ func (v view) iommu() []host.Finding {
 	case !v.IOMMU.Enabled.Known():
 		return checklist.NA("%s or %s is missing", machine.GroupsDir, machine.UnitsDir)
 	case v.isOn():
-		var names []string
-		for _, u := range v.Units.Value {
-			names = append(names, u.Name)
-		}
+		names := host.Map(v.Units.Value, func(u iommu.Unit) string { return u.Name })
 		return checklist.Pass("on: %s", strings.Join(append([]string{host.Numbered(v.IOMMU.Groups, "group")}, names...), ", "))
 	case v.Firmware.Seen() && len(v.Firmware.Value.Tables) == 0 && v.Firmware.Value.IORTErr == nil:
 		return checklist.NA("off: the firmware has no IOMMU table")

@@ -21,12 +21,7 @@ func (v view) kernels() []host.Finding {
 	}
 	drivers := []string{machine.VFIO}
 	if c := v.Contract.Value; c != nil {
-		drivers = nil
-		for _, f := range c.Functions {
-			if !slices.Contains(drivers, f.Driver) {
-				drivers = append(drivers, f.Driver)
-			}
-		}
+		drivers = host.Union(nil, host.Map(c.Functions, func(f machine.Function) string { return f.Driver })...)
 	}
 	var findings []host.Finding
 	for _, m := range v.Kernels.Value {

@@ -75,7 +75,8 @@ func (v view) preparable() []host.Finding {
 	case findings == nil && skipped != "":
 		return checklist.NA("skipped: %s fails", skipped)
 	case findings == nil:
-		return checklist.Pass("%s selects %s", host.NewCommand("host prepare"), listAddresses(v.Guests))
+		guests := host.Map(v.Guests, func(d pci.Device) string { return d.Address.String() })
+		return checklist.Pass("%s selects %s", host.NewCommand("host prepare"), strings.Join(guests, " "))
 	}
 	return findings
 }
@@ -121,11 +122,7 @@ func (v view) leaving() []host.Finding {
 // endUse returns the remedy of functions that have come into use: host prepare returns them to the
 // host with the selected functions because of which they are recorded, unless it would refuse that.
 func (v view) endUse(used []*gate.Refusal) host.Text {
-	var functions []pci.Address
-	for _, r := range used {
-		functions = append(functions, r.Address)
-	}
-	command, accepted := v.without(functions...)
+	command, accepted := v.without(host.Map(used, func(r *gate.Refusal) pci.Address { return r.Address })...)
 	if !accepted {
 		return host.Plain("end the use")
 	}
@@ -144,14 +141,6 @@ func (v view) without(functions ...pci.Address) (host.Command, bool) {
 		command = command.Flag("remove", x.String())
 	}
 	return command, accepted
-}
-
-func listAddresses(devices []pci.Device) string {
-	var words []string
-	for _, d := range devices {
-		words = append(words, d.Address.String())
-	}
-	return strings.Join(words, " ")
 }
 
 // refusals returns the errors of host prepare. It stops at obstacles, such as a boot loader that it

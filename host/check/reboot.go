@@ -76,33 +76,22 @@ func (v view) reboot() []host.Finding {
 }
 
 // bound returns the number of functions that are bound to a driver for passthrough.
-func (v view) bound() (n int) {
-	for _, d := range v.Devices.Value {
-		if pci.LeavesAlone(d.DriverName()) {
-			n++
-		}
-	}
-	return n
+func (v view) bound() int {
+	return len(v.Devices.Value.Where(func(d *pci.Device) bool { return pci.LeavesAlone(d.DriverName()) }))
 }
 
 // returning returns the GPUs, with the functions of their cards, that are bound for guests and that
 // the record leaves out: a guest may still have them.
-func (v view) returning() (addresses []pci.Address) {
-	for i := range v.Devices.Value {
-		d := &v.Devices.Value[i]
-		if pci.LeavesAlone(d.DriverName()) && v.Devices.Value.GPUOf(d) != nil && v.Recorded(d.Address) == nil {
-			addresses = append(addresses, d.Address)
-		}
-	}
-	return addresses
+func (v view) returning() []pci.Address {
+	return v.Devices.Value.Where(func(d *pci.Device) bool {
+		return pci.LeavesAlone(d.DriverName()) && v.Devices.Value.GPUOf(d) != nil && v.Recorded(d.Address) == nil
+	})
 }
 
 // waiting returns the recorded functions that are not bound for guests yet.
-func (v view) waiting() (addresses []pci.Address) {
-	for _, f := range v.Contract.Value.Functions {
-		if d := v.Devices.Value.At(f.Address); d == nil || !f.IsHeldBy(d.DriverName()) {
-			addresses = append(addresses, f.Address)
-		}
-	}
-	return addresses
+func (v view) waiting() []pci.Address {
+	return host.Filter(v.Contract.Value.Addresses(), func(a pci.Address) bool {
+		d := v.Devices.Value.At(a)
+		return d == nil || !v.Recorded(a).IsHeldBy(d.DriverName())
+	})
 }

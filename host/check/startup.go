@@ -18,11 +18,7 @@ func (v view) startup() []host.Finding {
 		Remedy: host.Plain("repair the cause, then run: systemctl restart " + steps.Unit)}
 	switch {
 	case s.Err != nil:
-		var findings []host.Finding
-		for _, err := range host.Split(s.Err) { // one for each file
-			findings = append(findings, checklist.Prevented(err))
-		}
-		return findings
+		return host.Map(host.Split(s.Err), checklist.Prevented) // one for each file
 	case len(s.Wanted) == 0 && (s.Result == nil || len(s.Result.Steps) == 0):
 		return nil
 	case len(s.Wanted) > 0 && s.Masked:
@@ -38,10 +34,7 @@ func (v view) startup() []host.Finding {
 		return []host.Finding{f}
 	}
 	judged := steps.Judge(s.Wanted, *s.Result)
-	var findings []host.Finding
-	for _, o := range judged.Open {
-		findings = append(findings, outcome(f, o))
-	}
+	findings := host.Map(judged.Open, func(o steps.Outcome) host.Finding { return outcome(f, o) })
 	if n := len(judged.NotRun); n > 0 {
 		was := map[bool]string{true: "was", false: "were"}[n == 1]
 		findings = append(findings, host.Finding{

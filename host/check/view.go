@@ -145,10 +145,7 @@ func (v view) notComparable() []host.Finding {
 
 // wantedArguments returns the recorded kernel arguments.
 func (v view) wantedArguments() []string {
-	if v.Contract.Value == nil {
-		return nil
-	}
-	return v.Contract.Value.Arguments
+	return host.Value(v.Contract.Value).Arguments
 }
 
 // contradicting returns the arguments that switch the machine's IOMMU off.
@@ -167,10 +164,7 @@ func listError(err error) error {
 
 // kernel returns the release of the running kernel, or "".
 func (v view) kernel() string {
-	if v.Facts.Kernel == nil {
-		return ""
-	}
-	return *v.Facts.Kernel
+	return host.Value(v.Facts.Kernel)
 }
 
 // rebuilt returns how the boot menu or the initramfs is regenerated: by host prepare, and in a tree
@@ -195,9 +189,5 @@ func (v view) programs(menu, images bool) string {
 	if v.Loader.Value != nil {
 		all = append(all, v.Loader.Value.Programs(menu, images)...)
 	}
-	var lines []string
-	for _, p := range all {
-		lines = append(lines, p.String())
-	}
-	return strings.Join(lines, "; ")
+	return strings.Join(host.Map(all, host.Program.String), "; ")
 }

@@ -137,10 +137,7 @@ func (g *guard) mountUses() ([]mountUse, error) {
 	if err != nil {
 		return nil, err
 	}
-	var uses []mountUse
-	for _, m := range mounts {
-		uses = append(uses, mountUse{m, "mounted at " + m.Place, mountsFile})
-	}
+	uses := host.Map(mounts, func(m host.Mount) mountUse { return mountUse{m, "mounted at " + m.Place, mountsFile} })
 	for _, file := range []string{fstabFile, crypttabFile} {
 		if g.root.IsMachine() {
 			break

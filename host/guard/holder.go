@@ -139,9 +139,7 @@ func (h *holders) process(pid int) error {
 	if len(h.driven) > 0 {
 		_, err := host.ReadThreads(h.root, pid, func(thread int) error {
 			mapped, err := host.MappedDevices(h.root, thread)
-			for _, file := range mapped {
-				opened = append(opened, host.Descriptor{Name: file})
-			}
+			opened = append(opened, host.Map(mapped, func(file string) host.Descriptor { return host.Descriptor{Name: file} })...)
 			return err
 		})
 		if err != nil {
@@ -315,13 +313,8 @@ func (h *holders) vdpa(node string) ([]pci.Address, error) {
 	return nil, nil
 }
 
-func (h *holders) drivenBy(driver string) (addresses []pci.Address) {
-	for i := range h.devices {
-		if d := &h.devices[i]; d.Driver != nil && *d.Driver == driver {
-			addresses = append(addresses, d.Address)
-		}
-	}
-	return addresses
+func (h *holders) drivenBy(driver string) []pci.Address {
+	return h.devices.Where(func(d *pci.Device) bool { return d.DriverName() == driver })
 }
 
 // nvidiaMinors returns the function of each /dev/nvidiaN by its number (NVIDIA's driver, README,

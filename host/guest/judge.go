@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -185,10 +186,7 @@ func (r Report) families(functions []pci.Address) []relative {
 	isPF := func(a pci.Address) bool {
 		return slices.ContainsFunc(r.VirtualFunctions, func(pf PhysicalFunction) bool { return pf.Address == a })
 	}
-	var all []relative
-	for _, a := range functions {
-		all = append(all, relative{a, ""})
-	}
+	all := host.Map(functions, func(a pci.Address) relative { return relative{a, ""} })
 	for _, a := range functions {
 		for _, member := range r.Family(a)[1:] {
 			if slices.ContainsFunc(all, func(f relative) bool { return f.Address == member }) {
@@ -330,12 +328,7 @@ func (r Report) hint() string {
 
 // label returns the name of the report's host, for messages.
 func (r Report) label() string {
-	for _, name := range []*string{r.NovaHost, r.Hostname} {
-		if name != nil {
-			return *name
-		}
-	}
-	return "an unknown host"
+	return *cmp.Or(r.NovaHost, r.Hostname, new("an unknown host"))
 }
 
 // Newest returns the newest report of each of Nova's hosts: the one with the newest token, which is
@@ -351,13 +344,8 @@ func Newest(reports []Report) (map[string]Report, error) {
 			errs = append(errs, fmt.Errorf("report of %s: no nova_host", r.label()))
 			continue
 		}
-		name, machine := *r.NovaHost, "an unknown machine"
-		if r.MachineID != nil {
-			machine = *r.MachineID
-		}
-		if !slices.Contains(machines[name], machine) {
-			machines[name] = append(machines[name], machine)
-		}
+		name := *r.NovaHost
+		machines[name] = host.Union(machines[name], *cmp.Or(r.MachineID, new("an unknown machine")))
 		if known, ok := newest[name]; !ok || r.newer(known) {
 			newest[name] = r
 		}
@@ -385,13 +373,7 @@ func (r Report) newer(than Report) bool {
 
 // common returns the members of a family that are in a list.
 func common(family []relative, list []pci.Address) []relative {
-	var both []relative
-	for _, f := range family {
-		if slices.Contains(list, f.Address) {
-			both = append(both, f)
-		}
-	}
-	return both
+	return host.Filter(family, func(f relative) bool { return slices.Contains(list, f.Address) })
 }
 
 func ofGuest(uuid *string) string {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,12 +118,7 @@ func (l *access) source(name string) Source {
 }
 
 func (o *observer) isRead(names ...string) bool {
-	for _, name := range names {
-		if o.access(name).source(name).State != Read {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(names, func(name string) bool { return o.access(name).source(name).State != Read })
 }
 
 // summary joins the first eight of the failures, of which there may be thousands.

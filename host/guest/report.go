@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -185,13 +186,7 @@ func sourceNames() []string {
 
 // Unread returns the sources that were not read.
 func (r Report) Unread() []Source {
-	var unread []Source
-	for _, s := range r.Sources {
-		if s.State != Read {
-			unread = append(unread, s)
-		}
-	}
-	return unread
+	return host.Filter(r.Sources, func(s Source) bool { return s.State != Read })
 }
 
 // Users returns what uses each function: "guest UUID", or "pid PID (COMMAND)" of a process that is

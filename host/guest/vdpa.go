@@ -76,11 +76,8 @@ func (o *observer) parents(dir string) ([]pci.Address, error) {
 	if err != nil {
 		return nil, err
 	}
-	elements := strings.Split(path.Dir(strings.TrimPrefix(place, o.root.Path("/"))), "/")
-	for _, element := range slices.Backward(elements) {
-		if a, err := pci.ParseAddress(element); err == nil {
-			return []pci.Address{a}, nil
-		}
+	if a, ok := pci.LastOn(path.Dir(strings.TrimPrefix(place, o.root.Path("/")))); ok {
+		return []pci.Address{a}, nil
 	}
 	return []pci.Address{}, nil
 }

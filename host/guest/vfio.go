@@ -135,12 +135,8 @@ func (o *observer) below(name string) (pci.Address, error) {
 	if err != nil {
 		return pci.Address{}, err
 	}
-	elements := strings.Split(place, "/")
-	slices.Reverse(elements)
-	for _, element := range elements {
-		if a, err := pci.ParseAddress(element); err == nil && ok {
-			return a, nil
-		}
+	if a, found := pci.LastOn(place); found && ok {
+		return a, nil
 	}
 	return pci.Address{}, fmt.Errorf("%s: not a path of a PCI function", name)
 }

@@ -3,6 +3,7 @@ package pci
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,6 +45,16 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, notAddress(s)
 	}
 	return Address{Domain: uint32(n[0]), Bus: uint8(n[1]), Slot: uint8(n[2]), Function: function[0] - '0'}, nil
+}
+
+// LastOn returns the last function on a path of sysfs, and whether there is one.
+func LastOn(place string) (Address, bool) {
+	for _, element := range slices.Backward(strings.Split(place, "/")) {
+		if a, err := ParseAddress(element); err == nil {
+			return a, true
+		}
+	}
+	return Address{}, false
 }
 
 // notAddress is the error for a text that is no address. It is written out only if it is printed: a

@@ -3,7 +3,6 @@ package pci
 import (
 	"fmt"
 	"path"
-	"strings"
 
 	"gpustack/host"
 )
@@ -77,14 +76,8 @@ func readMediated(root host.Root) (map[Address]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path.Join(mediatedDir, name), err)
 		}
-		var parent *Address
-		for element := range strings.SplitSeq(target, "/") {
-			if a, err := ParseAddress(element); err == nil {
-				parent = &a
-			}
-		}
-		if parent != nil {
-			count[*parent]++
+		if parent, ok := LastOn(target); ok {
+			count[parent]++
 		}
 	}
 	return count, nil
