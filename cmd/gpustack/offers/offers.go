@@ -154,7 +154,7 @@ func (v *Completer) entries() (offers []args.Offer) {
 				accepts = e.Changes == change.KindRows && e.IsOpen()
 			}
 			if accepts {
-				offers = append(offers, args.Offer{Word: views.Number(&e.ID), Text: string(e.Status) + " " + e.Started.Format("2006-01-02") + ": " + e.Command})
+				offers = append(offers, args.Offer{Word: views.Text(&e.ID), Text: string(e.Status) + " " + e.Started.Format("2006-01-02") + ": " + e.Command})
 			}
 		}
 	}

@@ -16,8 +16,11 @@ func OneLine(s string) string {
 }
 
 // Sentence joins the parts of a summary that are not empty.
-func Sentence(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "; ")
+func Sentence(parts ...string) string { return Join("; ", parts...) }
+
+// Join joins the parts that are not empty.
+func Join(separator string, parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), separator)
 }
 
 // Some returns a number with its noun and what is said of them, "" for 0.
@@ -26,9 +29,4 @@ func Some(n int, noun, said string) string {
 		return ""
 	}
 	return host.Numbered(n, noun) + said
-}
-
-// AndMore joins the counts of a part of a summary that are not empty.
-func AndMore(counts ...string) string {
-	return strings.Join(slices.DeleteFunc(counts, func(count string) bool { return count == "" }), ", ")
 }

@@ -61,12 +61,8 @@ func PrintCheck(u *term.UI, c Check, all bool) {
 	}
 	u.Printf("%s: %s\n", u.Paint(c.colour(), string(c.Verdict)+notPassed(c.Findings)), term.Printable(c.line(u)))
 	if len(listed) > 0 {
-		listed = slices.Clone(listed)
-		for i := range listed {
-			listed[i].Remedy = host.Plain(u.Text(listed[i].Remedy))
-		}
 		u.Printf("\n")
-		printFindings(u, listed)
+		printFindings(u, listed, u.Text)
 	}
 	n := countChecks(c.Findings)
 	rest := fmt.Sprintf("%d passed, %d not applicable", n[host.Pass], n[host.NA])

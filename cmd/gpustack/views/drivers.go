@@ -79,7 +79,7 @@ func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 		if i := slices.IndexFunc(r.Drivers, func(c DriverChange) bool { return c.Address == a }); i >= 0 {
 			then = thenText(r.Drivers[i].Change)
 		}
-		return []string{a.String(), IDs(d), Name(d), Number(d.IOMMUGroup), now, then}
+		return []string{a.String(), IDs(d), Name(d), Text(d.IOMMUGroup), now, then}
 	}))
 	if !r.Changed {
 		u.Printf("\nnothing to do: the drivers are as planned\n")

@@ -2,15 +2,15 @@ package views
 
 import (
 	"fmt"
+	"slices"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 )
 
 // printFindings prints a line for each finding. Below it, unless the check passed, it prints the
-// place, the effect, and the remedy once for all findings with the same one. The commands of
-// remedies are printed as they are.
-func printFindings(u *term.UI, findings []host.Finding) {
+// place, the effect, and the remedy, as text returns it, once for all findings with the same one.
+func printFindings(u *term.UI, findings []host.Finding, text func(host.Text) string) {
 	rows := [][]string{{"STATUS", "CHECK", "SEEN"}}
 	colours := []string{term.Bold}
 	for i, f := range findings {
@@ -21,7 +21,7 @@ func printFindings(u *term.UI, findings []host.Finding) {
 				f.Effect, f.Remedy = "", nil
 			}
 		}
-		for _, line := range below(f) {
+		for _, line := range below(f, text) {
 			rows, colours = append(rows, []string{"", "", line}), append(colours, "")
 		}
 	}
@@ -39,18 +39,13 @@ func printFindings(u *term.UI, findings []host.Finding) {
 	}
 }
 
-func below(f host.Finding) (lines []string) {
-	add := func(line string) {
-		if line != "" {
-			lines = append(lines, line)
-		}
-	}
+// below returns the lines below that of a finding.
+func below(f host.Finding, text func(host.Text) string) []string {
+	lines := []string{"", f.Effect, text(f.Remedy)}
 	if f.Status == host.Warn || f.Status == host.Fail {
-		add(place(f))
+		lines[0] = place(f)
 	}
-	add(f.Effect)
-	add(term.Elsewhere(f.Remedy))
-	return lines
+	return slices.DeleteFunc(lines, func(line string) bool { return line == "" })
 }
 
 // place returns the file and line of a finding.

@@ -10,7 +10,6 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/fleet"
 	"gpustack/host"
-	"gpustack/host/pci"
 	"gpustack/nova/explain"
 )
 
@@ -39,7 +38,7 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow 
 func (r FleetShow) Print(u *term.UI) {
 	odd := map[string]bool{}
 	rows := rowsOf(r.Odd, func(o fleet.Odd) []string {
-		return []string{unlessShown(odd, o.Node), Number(o.Layout), string(o.What), orUnknown(o.Address), o.Expected, o.Found}
+		return []string{unlessShown(odd, o.Node), Text(o.Layout), string(o.What), Text(o.Address), o.Expected, o.Found}
 	})
 	gpus := 0
 	for _, p := range r.Products {
@@ -75,14 +74,6 @@ func unlessShown(shown map[string]bool, node string) string {
 	return node
 }
 
-// orUnknown returns an address, "-" for none.
-func orUnknown(a *pci.Address) string {
-	if a == nil {
-		return "-"
-	}
-	return a.String()
-}
-
 // products returns the number of GPUs of each product.
 func products(l fleet.Layout) string {
 	var parts []string
@@ -95,7 +86,7 @@ func products(l fleet.Layout) string {
 // places returns the addresses of the GPUs on each NUMA node.
 func places(l fleet.Layout) string {
 	var parts []string
-	node := func(f fleet.Function) string { return Number(f.NUMANode) }
+	node := func(f fleet.Function) string { return Text(f.NUMANode) }
 	on := grouped(l.GPUs, node)
 	slices.SortFunc(on, func(a, b []fleet.Function) int { return cmp.Compare(node(a[0]), node(b[0])) })
 	for _, near := range on {

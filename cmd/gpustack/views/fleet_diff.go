@@ -33,7 +33,7 @@ func (r FleetDiff) Print(u *term.UI) {
 	}
 	nodes := map[string]bool{}
 	u.Table([]string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rowsOf(r.Differences, func(d fleet.Difference) []string {
-		return []string{unlessShown(nodes, d.Node), string(d.Change), d.What, orUnknown(d.Address), Text(d.Old), Text(d.New)}
+		return []string{unlessShown(nodes, d.Node), string(d.Change), d.What, Text(d.Address), Text(d.Old), Text(d.New)}
 	}))
 	u.Printf("\n%s on %s; before: %s, now: %s\n", host.Numbered(len(r.Differences), "difference"), host.Numbered(len(nodes), "node"),
 		host.Numbered(r.OldNodeCount, "node"), host.Numbered(r.NodeCount, "node"))

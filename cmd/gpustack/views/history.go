@@ -171,7 +171,7 @@ func printEntryFiles(u *term.UI, h HistoryEntry) {
 // printEntryDrivers prints changes of drivers as their plan did.
 func printEntryDrivers(u *term.UI, plan driver.Plan) {
 	tableBelow(u, []string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rowsOf(plan.Changes, func(c driver.Change) []string {
-		return []string{c.Address.String(), Number(c.Group), orDash(string(c.Before.Driver)), thenText(c)}
+		return []string{c.Address.String(), Text(c.Group), orDash(string(c.Before.Driver)), thenText(c)}
 	}))
 	printDriverWrites(u, plan, true)
 }

@@ -104,7 +104,7 @@ func openName(h guest.Holder) string {
 	case h.VDPA != nil:
 		return *h.VDPA
 	}
-	return Number(h.Group)
+	return Text(h.Group)
 }
 
 // listAddresses joins addresses. Unknown ones are a question mark.

@@ -35,5 +35,5 @@ func NewImageCheck(c *cloud.Compute, purpose image.Purpose, seen image.Seen, fin
 // PrintImageCheck prints the findings of an image as text.
 func PrintImageCheck(u *term.UI, r ImageCheck) {
 	u.Printf("image %s for flavor %s at %s\n\n", term.Printable(r.Image.Name), term.Printable(r.Flavor.Name), term.Printable(r.Cloud))
-	printFindings(u, r.Findings)
+	printFindings(u, r.Findings, term.Elsewhere)
 }

@@ -14,14 +14,8 @@ import (
 func printMachine(u *term.UI, m hardware.Machine) {
 	u.Printf("\n")
 	line := func(label string, parts ...string) {
-		var known []string
-		for _, part := range parts {
-			if part != "" {
-				known = append(known, part)
-			}
-		}
-		if known != nil {
-			u.Printf("%-9s %s\n", label, term.Printable(strings.Join(known, ", ")))
+		if text := term.Join(", ", parts...); text != "" {
+			u.Printf("%-9s %s\n", label, term.Printable(text))
 		}
 	}
 	words := func(values ...*string) string {
@@ -61,7 +55,7 @@ func countOf(n *int, unit string) string {
 	if n == nil {
 		return ""
 	}
-	return unit + ": " + Number(n)
+	return unit + ": " + Text(n)
 }
 
 // bytesOf returns a number of bytes as a size, "" if it is unknown.

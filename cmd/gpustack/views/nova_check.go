@@ -1,7 +1,6 @@
 package views
 
 import (
-	"slices"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
@@ -37,13 +36,11 @@ func (r NovaCheck) Print(u *term.UI) {
 		}
 	}
 	if len(r.Findings) > 0 {
-		shown := slices.Clone(r.Findings)
-		for i := range shown {
-			if r.Here {
-				shown[i].Remedy = host.Plain(u.Text(shown[i].Remedy))
-			}
+		text := term.Elsewhere
+		if r.Here {
+			text = u.Text
 		}
-		printFindings(u, shown)
+		printFindings(u, r.Findings, text)
 		return
 	}
 	found := host.Numbered(r.Files, "file") + ", " + host.Numbered(r.Aliases, "alias")

@@ -89,7 +89,7 @@ func (r NovaConfigure) Summary() string {
 		specs = term.Some(len(r.Specs), "device spec", "")
 	}
 	return term.Sentence(
-		term.AndMore(term.Some(len(r.Aliases), "alias", ""), specs), term.Some(len(r.Removed), "line", " removed"),
+		term.Join(", ", term.Some(len(r.Aliases), "alias", ""), specs), term.Some(len(r.Removed), "line", " removed"),
 		filesText(r.Changes, "changed", "new"), after("to restart: ", strings.Join(restart, ", ")))
 }
 

@@ -80,7 +80,7 @@ func checkOrScan(nothing bool) host.Command {
 func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 	rows := rowsOf(r.Devices, func(f preparedDevice) []string {
 		d := devices.At(f.Address)
-		return []string{f.Address.String(), IDs(d), Name(d), Number(f.Group), orDash(Text(d.Driver)), f.Driver + " by " + string(f.By)}
+		return []string{f.Address.String(), IDs(d), Name(d), Text(f.Group), orDash(Text(d.Driver)), f.Driver + " by " + string(f.By)}
 	})
 	if !printSelection(u, r.Changed, []string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "AT BOOT"}, rows, "",
 		"this machine is not prepared", "no function is assigned to guests from the next boot on") {

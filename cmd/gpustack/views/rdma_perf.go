@@ -2,8 +2,6 @@ package views
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host/rdma/trial"
@@ -82,7 +80,5 @@ func hardwareText(h trial.Hardware) string {
 	if h.Driver == "" && h.Port == nil && h.Link == nil {
 		return "a software device, whose rate is not that of a link"
 	}
-	words := []string{h.Product, h.Driver, after("firmware ", h.Firmware)}
-	words = slices.DeleteFunc(words, func(word string) bool { return word == "" })
-	return strings.Join(words, ", ") + "; port " + capacityText(h.Port) + "; PCIe link " + capacityText(h.Link)
+	return term.Join(", ", h.Product, h.Driver, after("firmware ", h.Firmware)) + "; port " + capacityText(h.Port) + "; PCIe link " + capacityText(h.Link)
 }

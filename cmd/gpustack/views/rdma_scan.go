@@ -25,7 +25,7 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 		for i, p := range ports(a) {
 			row := []string{"", "", "", "", "", ""}
 			if i == 0 {
-				row = []string{a.Title(), adapterName(a), deviceName(a), orDash(a.Driver), orDash(a.Firmware), Number(a.NUMANode)}
+				row = []string{a.Title(), adapterName(a), deviceName(a), orDash(a.Driver), orDash(a.Firmware), Text(a.NUMANode)}
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
 			for _, g := range p.GIDs {
@@ -218,7 +218,7 @@ func portLines(p rdma.Port, gids bool) []string {
 		case i.Carrier == host.No:
 			state = "no carrier"
 		}
-		lines = append(lines, spaced(i.Name, "IPoIB", orDash(i.Mode), "MTU "+Number(i.MTU), state, after("in ", i.Bond)))
+		lines = append(lines, spaced(i.Name, "IPoIB", orDash(i.Mode), "MTU "+Text(i.MTU), state, after("in ", i.Bond)))
 	}
 	if gids {
 		for _, g := range p.GIDs {
@@ -285,7 +285,7 @@ func PrintTopology(u *term.UI, r node.RDMAScan, devices pci.Devices) {
 			}
 			row = append(row, string(devices.Link(p.d, other.d)))
 		}
-		rows = append(rows, append(row, Number(p.d.NUMANode), p.d.Address.String(), p.name))
+		rows = append(rows, append(row, Text(p.d.NUMANode), p.d.Address.String(), p.name))
 	}
 	u.Matrix(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
 	u.Printf(`

@@ -51,9 +51,9 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			}
 			group := ""
 			if i == 0 {
-				group = Number(d.IOMMUGroup)
+				group = Text(d.IOMMUGroup)
 			}
-			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Number(d.NUMANode), deviceType(d.Device),
+			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Text(d.NUMANode), deviceType(d.Device),
 				aliasHint(d.Device)}
 			if roles {
 				row = append(row, Text(d.Role))
@@ -192,7 +192,7 @@ func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 				branch, below = strokes.Corner, strokes.None
 			}
 			rows = append(rows, []string{
-				indent + branch + d.Address.String(), Number(d.IOMMUGroup), Number(d.NUMANode), Text(d.Driver), IDs(d.Device), Name(d.Device), state(d),
+				indent + branch + d.Address.String(), Text(d.IOMMUGroup), Text(d.NUMANode), Text(d.Driver), IDs(d.Device), Name(d.Device), state(d),
 			})
 			grow(indent+below, children[d.Address])
 		}

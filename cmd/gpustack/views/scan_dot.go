@@ -78,7 +78,7 @@ func dotLabel(d node.ScannedDevice, inGroup bool) string {
 	if !d.IsBridge() {
 		lines = append(lines, Text(d.Driver), state(d))
 		if !inGroup {
-			lines = append(lines, "IOMMU group "+Number(d.IOMMUGroup))
+			lines = append(lines, "IOMMU group "+Text(d.IOMMUGroup))
 		}
 	}
 	return strings.Join(lines, "\n")

@@ -169,5 +169,5 @@ func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
 		containers = " returned to containers"
 	}
 	return term.Sentence(cmp.Or(allBecome(u, moves, devices), "the drivers stay as they are"), term.Some(len(plan.Containers), "function", containers),
-		term.Some(len(plan.Load), "module", " loaded"), term.AndMore(stopped, started, persistence))
+		term.Some(len(plan.Load), "module", " loaded"), term.Join(", ", stopped, started, persistence))
 }

@@ -2,7 +2,7 @@ package views
 
 import (
 	"cmp"
-	"strconv"
+	"fmt"
 	"strings"
 
 	"gpustack/host/pci"
@@ -34,12 +34,12 @@ func Name(d *pci.Device) string {
 	return *d.Product
 }
 
-// Text returns a text, "-" if it is unknown.
-func Text[T ~string](s *T) string {
-	if s == nil {
+// Text returns a value, "-" if it is unknown.
+func Text[T any](v *T) string {
+	if v == nil {
 		return "-"
 	}
-	return string(*s)
+	return fmt.Sprint(*v)
 }
 
 // grouped returns the elements of a list in groups of the same key, ordered by their first elements.
@@ -57,14 +57,6 @@ func grouped[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
 	return groups
 }
 
-// Number returns a number, "-" if it is unknown.
-func Number(n *int) string {
-	if n == nil {
-		return "-"
-	}
-	return strconv.Itoa(*n)
-}
-
 // after returns a text with what stands before it, "" if it is empty.
 func after(before, text string) string {
 	if text == "" {
@@ -74,9 +66,4 @@ func after(before, text string) string {
 }
 
 // orDash returns a text, "-" if it is empty.
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func orDash(s string) string { return cmp.Or(s, "-") }
