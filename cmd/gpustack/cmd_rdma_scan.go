@@ -37,9 +37,9 @@ EXAMPLES
   gpustack rdma scan --device 0000:03:00.0 -o json`,
 		Flags: []cli.Flag{
 			args.RootFlag(),
-			args.OutputFlag(term.FormatTable, formatTree, term.FormatJSON, term.FormatYAML),
+			args.OutputFlag(term.FormatTable, term.FormatJSON, term.FormatYAML),
 			&cli.StringSliceFlag{Name: "device", Usage: "list the adapter at `ADDRESS` (repeatable)"},
-			&cli.BoolFlag{Name: "gids", Usage: "list the GID table of each port"},
+			&cli.BoolFlag{Name: "gids", Usage: "list GUIDs, LIDs, device nodes and IPoIB interfaces of each port, and its GID table"},
 			&cli.BoolFlag{Name: "topology", Usage: "print the links between GPUs and adapters as a matrix"},
 		},
 		Action: action(u, parseRDMAScan, runRDMAScan),
@@ -73,8 +73,6 @@ func runRDMAScan(ctx context.Context, u *term.UI, o given, opts rdmaScanOptions)
 		u.Document.Show(r)
 	case opts.topology:
 		views.PrintTopology(u, r, devices)
-	case o.format == formatTree:
-		views.PrintRDMATree(u, r, opts.gids)
 	default:
 		views.PrintRDMA(u, r, opts.gids)
 	}

@@ -38,7 +38,7 @@ type shape struct {
 // subjectCommands are the commands whose output of each shape of a subject is in its golden file.
 func subjectCommands(subject string) []string {
 	return map[string][]string{
-		"rdma": {"rdma scan", "rdma scan --gids -o tree", "rdma scan -o json", "rdma check", "rdma check -o json", "host scan"},
+		"rdma": {"rdma scan", "rdma scan --gids", "rdma scan -o json", "rdma check", "rdma check -o json", "host scan"},
 		"containers": {
 			"container check", "container check -o json", "container check --image-dir IMAGES", "container prepare --dry-run",
 			"container prepare --device GPU --dry-run",

@@ -91,7 +91,7 @@ func TestWidth(t *testing.T) {
 		"nova configure --role compute --dry-run", "nova check", "history", "history 1", "undo --dry-run",
 	}
 	before := append(readOnly(), "host scan --all", "host scan --machine", "host prepare --dry-run --diff", "host bind --dry-run --live",
-		"rdma scan --gids -o tree", "container prepare --device GPU --static --dry-run", "nova configure --role all --alias K4200=10de:11b4 --dry-run")
+		"rdma scan --gids", "container prepare --device GPU --static --dry-run", "nova configure --role all --alias K4200=10de:11b4 --dry-run")
 	after := []string{"host check", "host prepare --none --dry-run", "host release --dry-run --diff", "container check"}
 	t.Run("shapes", func(t *testing.T) {
 		for _, s := range readShapes(t) {

@@ -1,9 +1,7 @@
 package views
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +18,7 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 		u.Printf("no RDMA adapter: no function has an RDMA device or the driver of one\n")
 		return
 	}
-	var rows, vfs, entries [][]string
+	var rows, vfs, ids, entries [][]string
 	for _, a := range r.Adapters {
 		for i, p := range ports(a) {
 			row := []string{"", "", "", "", "", ""}
@@ -28,6 +26,9 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 				row = []string{a.Title(), adapterName(a), deviceName(a), orDash(a.Driver), orDash(a.Firmware), Text(a.NUMANode)}
 			}
 			rows = append(rows, append(row, portCells(a, p)...))
+			if p.Number > 0 {
+				ids = append(ids, portIDs(a, p))
+			}
 			for _, g := range p.GIDs {
 				entries = append(entries, []string{a.Title(), orDash(a.Name), strconv.Itoa(p.Number), strconv.Itoa(g.Index), g.GID.String(), orDash(g.Type),
 					orDash(g.Netdev)})
@@ -41,6 +42,7 @@ func PrintRDMA(u *term.UI, r node.RDMAScan, gids bool) {
 	u.Table([]string{"ADAPTER", "NAME", "DEVICE", "DRIVER", "FIRMWARE", "NUMA", "PORT", "STATE", "LINK", "RATE", "NETDEV", "VFS", "NEAREST GPU"}, rows)
 	tableBelow(u, []string{"VF", "INDEX", "ADAPTER", "DEVICE", "NODE GUID", "PORT GUID", "POLICY", "DRIVER", "HOLDER"}, vfs)
 	if gids {
+		tableBelow(u, []string{"ADAPTER", "DEVICE", "PORT", "NODE GUID", "PORT GUID", "LID", "SM LID", "NODES", "IPOIB"}, ids)
 		u.Printf("\n")
 		u.Table([]string{"ADAPTER", "DEVICE", "PORT", "INDEX", "GID", "TYPE", "NETDEV"}, entries)
 	}
@@ -142,74 +144,15 @@ func stackLine(r node.RDMAScan) string {
 	return line + "; rdma_cm is there"
 }
 
-// PrintRDMATree prints adapters with their ports, nodes and virtual functions below them.
-func PrintRDMATree(u *term.UI, r node.RDMAScan, gids bool) {
-	if len(r.Adapters) == 0 {
-		PrintRDMA(u, r, gids)
-		return
-	}
-	for _, a := range r.Adapters {
-		u.Printf("%s\n", term.Printable(adapterLine(a)))
-		var below [][]string
-		for _, p := range a.Ports {
-			below = append(below, portLines(p, gids))
-		}
-		for _, v := range a.VFs {
-			below = append(below, []string{vfLine(v)})
-		}
-		printBranches(u, below)
-	}
-	u.Printf("\n%s\n", stackLine(r))
-}
-
-// printBranches prints the branches of a tree: of each, its line and the lines below it.
-func printBranches(u *term.UI, branches [][]string) {
-	strokes := u.Page.Strokes()
-	for i, lines := range branches {
-		first, rest := strokes.Tee, strokes.Pass
-		if i == len(branches)-1 {
-			first, rest = strokes.Corner, strokes.None
-		}
-		for k, line := range lines {
-			indent := first
-			if k > 0 {
-				indent = rest + "  "
-			}
-			u.Printf("%s%s\n", indent, strings.TrimRight(term.Printable(line), " "))
+// portIDs returns the cells of a port with its identifiers, which it has on InfiniBand only, its
+// device nodes, and its IPoIB interfaces with what keeps them from carrying data.
+func portIDs(a rdma.Adapter, p rdma.Port) []string {
+	var nodes, interfaces []string
+	for _, n := range []*rdma.Node{a.Verbs, p.UMAD, p.ISSM} {
+		if n != nil {
+			nodes = append(nodes, n.Name)
 		}
 	}
-}
-
-// adapterLine returns the line of an adapter in the tree.
-func adapterLine(a rdma.Adapter) string {
-	parts := []string{a.Title()}
-	for _, part := range []string{adapterName(a), deviceName(a), a.Driver, a.Firmware, deviceNode(a.Verbs)} {
-		if part != "" && part != "-" && part != spaced(parts...) {
-			parts = append(parts, part)
-		}
-	}
-	for _, part := range a.Parts {
-		parts = append(parts, "part "+part)
-	}
-	if a.NodeGUID != nil {
-		parts = append(parts, "node GUID "+guid(a.NodeGUID))
-	}
-	if a.GPU != nil {
-		parts = append(parts, fmt.Sprintf("%s to GPU %s", *a.Link, a.GPU))
-	}
-	return spaced(parts...)
-}
-
-// spaced returns the texts that are not empty with two spaces between them.
-func spaced(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "  ")
-}
-
-// portLines returns the line of a port in the tree, and those of its interfaces and, with gids, its
-// GIDs.
-func portLines(p rdma.Port, gids bool) []string {
-	lines := []string{spaced(fmt.Sprintf("port %d", p.Number), portState(p), orDash(p.LinkLayer), orDash(shortRate(p.Rate)), lids(p),
-		deviceNode(p.UMAD), deviceNode(p.ISSM))}
 	for _, i := range p.IPoIB {
 		state := ""
 		switch {
@@ -218,35 +161,13 @@ func portLines(p rdma.Port, gids bool) []string {
 		case i.Carrier == host.No:
 			state = "no carrier"
 		}
-		lines = append(lines, spaced(i.Name, "IPoIB", orDash(i.Mode), "MTU "+Text(i.MTU), state, after("in ", i.Bond)))
+		interfaces = append(interfaces, term.Join(", ", i.Name+" "+orDash(i.Mode), "MTU "+Text(i.MTU), state, after("in ", i.Bond)))
 	}
-	if gids {
-		for _, g := range p.GIDs {
-			lines = append(lines, fmt.Sprintf("GID %d  %s  %s  %s", g.Index, g.GID, orDash(g.Type), orDash(g.Netdev)))
-		}
+	if !p.IsInfiniBand() {
+		p.GUID, p.LID, p.SMLID = nil, nil, nil
 	}
-	return lines
-}
-
-// vfLine returns the line of a virtual function in the tree.
-func vfLine(v rdma.VF) string {
-	return spaced(fmt.Sprintf("VF %d", v.Index), v.Address.String(), "node GUID "+guid(v.NodeGUID), "port GUID "+guid(v.PortGUID),
-		cmp.Or(v.Driver, "no driver"), after("policy ", v.Policy), v.Holder)
-}
-
-// lids returns the identifiers of a port that exist on InfiniBand only.
-func lids(p rdma.Port) string {
-	if !p.IsInfiniBand() || p.LID == nil || p.SMLID == nil {
-		return ""
-	}
-	return fmt.Sprintf("port GUID %s  LID %d  SM LID %d", guid(p.GUID), *p.LID, *p.SMLID)
-}
-
-func deviceNode(n *rdma.Node) string {
-	if n == nil {
-		return ""
-	}
-	return n.Name
+	return []string{a.Title(), orDash(a.Name), strconv.Itoa(p.Number), guid(a.NodeGUID), guid(p.GUID), Text(p.LID), Text(p.SMLID),
+		orDash(strings.Join(nodes, " ")), orDash(strings.Join(interfaces, "; "))}
 }
 
 // PrintTopology prints the links between all GPUs and adapters as a matrix, with the names and the
