@@ -103,7 +103,7 @@ func TestRoleController(t *testing.T) {
         gpustack_controller_inventories: nodes
         gpustack_controller_release: zed
         gpustack_controller_restart: false
-      when: plain | default(false)
+      when: plain | default(false) | bool
     - name: kolla-ansible
       ansible.builtin.include_role:
         name: gpustack.nova.controller
