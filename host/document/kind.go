@@ -76,10 +76,7 @@ func (want Kinds) String() string {
 	if len(want) == 1 {
 		return want[0].String()
 	}
-	names := make([]string, len(want))
-	for i, k := range want {
-		names[i] = string(k)
-	}
+	names := host.Map(want, func(k Kind) string { return string(k) })
 	last := len(names) - 1
 	return "the output of " + strings.Join(names[:last], ", ") + " or " + names[last]
 }
@@ -155,18 +152,11 @@ var schemaText = strconv.Itoa(Schema)
 
 // failures returns the first message of a document of the kind Failure.
 func failures(text []byte) string {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(text, &fields) != nil {
-		return "without a message"
+	var report struct {
+		Errors, Refusals []struct{ Message, Address, Reason string }
 	}
-	var messages []struct{ Message, Address, Reason string }
-	for _, key := range []string{"errors", "refusals"} {
-		var list []struct{ Message, Address, Reason string }
-		if json.Unmarshal(fields[key], &list) == nil {
-			messages = append(messages, list...)
-		}
-	}
-	for _, m := range messages {
+	_ = json.Unmarshal(text, &report) // what has another form is left out
+	for _, m := range slices.Concat(report.Errors, report.Refusals) {
 		switch {
 		case m.Message != "":
 			return m.Message

@@ -27,26 +27,34 @@ func Drivers(root host.Root, allow []pci.Address, claim Claim) func([]driver.Cha
 		if err != nil || len(leaving) == 0 {
 			return nil, release, err
 		}
-		devices, _, err := pci.Scan(root, pci.Options{})
-		if err != nil {
-			return nil, release, err
-		}
-		allowed, err := ReadAllowed(root)
-		if err != nil {
-			return nil, release, err
-		}
-		h, uses, err := Observe(root, devices, leaving)
-		if err != nil {
-			return nil, release, err
-		}
-		lifted, err := h.Leave(uses, allowed.And(Allowed{Functions: allow}), leaving...)
+		lifted, err := Leave(root, root.IsMachine(), Allowed{Functions: allow}, leaving...)
 		if err != nil || claim == nil {
-			return h.Identities(lifted), release, err
+			return lifted, release, err
 		}
 		now := host.Filter(leaving, func(l Leaving) bool { return l.Kind == Now })
 		release, err = HoldDisks(root, claim, host.Map(now, func(l Leaving) pci.Address { return l.Address })...)
-		return h.Identities(lifted), release, err
+		return lifted, release, err
 	}
+}
+
+// Leave asks [Host.Leave] of the machine as it is now, with what --allow has named on it too. running
+// means that unknown uses are an error.
+func Leave(root host.Root, running bool, allowed Allowed, leaving ...Leaving) ([]pci.Identity, error) {
+	devices, _, err := pci.Scan(root, pci.Options{})
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := ReadAllowed(root)
+	if err != nil {
+		return nil, err
+	}
+	h, uses, err := Observe(root, devices, leaving)
+	if err != nil {
+		return nil, err
+	}
+	uses.Running = running
+	lifted, err := h.Leave(uses, recorded.And(allowed), leaving...)
+	return h.Identities(lifted), err
 }
 
 // unbound returns the functions that leave the host by these changes, and those that return to it

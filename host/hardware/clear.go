@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"gpustack/host"
 )
 
 // Errors of files that ghw must not open.
@@ -103,11 +105,7 @@ func (p *probe) expand(pattern string) []string {
 			if err != nil {
 				continue
 			}
-			for _, name := range all {
-				if match, err := path.Match(element, name); match && err == nil {
-					next = append(next, path.Join(dir, name))
-				}
-			}
+			next = append(next, host.Map(host.Filter(all, matches(element)), func(name string) string { return path.Join(dir, name) })...)
 		}
 		names = next
 	}
@@ -172,13 +170,14 @@ func (p *probe) list(dir, pattern, unknown string) (names []string, ok bool) {
 		p.warn("%v: %s", err, unknown)
 		return nil, false
 	}
-	names = []string{}
-	for _, name := range all {
-		if match, err := path.Match(pattern, name); match && err == nil {
-			names = append(names, name)
-		}
+	return append([]string{}, host.Filter(all, matches(pattern))...), true
+}
+
+func matches(pattern string) func(name string) bool {
+	return func(name string) bool {
+		match, err := path.Match(pattern, name)
+		return match && err == nil
 	}
-	return names, true
 }
 
 // notOf returns an error for a value that is not of its kind.

@@ -3,6 +3,8 @@ package hardware
 import (
 	"bytes"
 	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,13 +88,8 @@ func (p *probe) readCPUs(ctx context.Context, m *Machine) cores {
 	if !whole {
 		return nil
 	}
-	list := make([]int, 0, len(all))
-	for n := range all {
-		list = append(list, n)
-	}
-	sockets := len(packages)
-	physical, threads := all.count(list)
-	m.CPU.Sockets, m.CPU.Cores, m.CPU.Threads = &sockets, &physical, &threads
+	physical, threads := all.count(slices.Collect(maps.Keys(all)))
+	m.CPU.Sockets, m.CPU.Cores, m.CPU.Threads = new(len(packages)), &physical, &threads
 	return all
 }
 

@@ -62,8 +62,7 @@ func (p *probe) readDisks(ctx context.Context, m *Machine) {
 // describe sets what ghw says of a disk, as far as the files that it comes from can be read.
 func (p *probe) describe(d *Disk, of *ghw.Disk, dir string) {
 	if n, ok := p.number(dir + "/size"); ok && n<<9 == int64(of.SizeBytes) {
-		size := n << 9
-		d.Size = &size
+		d.Size = new(n << 9)
 	}
 	if flag, ok := p.read(dir + "/queue/rotational"); ok {
 		d.Rotational = host.BoolOf(flag == "1")
@@ -71,14 +70,13 @@ func (p *probe) describe(d *Disk, of *ghw.Disk, dir string) {
 	if _, ok := p.read(dir + "/removable"); ok {
 		d.Removable = host.BoolOf(of.IsRemovable)
 	}
-	if controller := strings.ToLower(of.StorageController.String()); of.StorageController != ghw.StorageControllerUnknown {
-		d.Controller = &controller
+	if of.StorageController != ghw.StorageControllerUnknown {
+		d.Controller = new(strings.ToLower(of.StorageController.String()))
 	}
 	switch file := dir + "/device/model"; {
 	case of.Model != "" && of.Model != "unknown":
 		// udev writes an underscore for a blank (udev, builtin path_id and ata_id).
-		model := strings.ReplaceAll(of.Model, "_", " ")
-		d.Model = &model
+		d.Model = new(strings.ReplaceAll(of.Model, "_", " "))
 	default:
 		text, err := p.root.ReadHead(file, host.MaxAttribute)
 		model := strings.TrimSpace(string(text))
@@ -94,10 +92,7 @@ func (p *probe) describe(d *Disk, of *ghw.Disk, dir string) {
 // mountsAreWhole reports whether each line of the list of mounts has a first character: ghw, which
 // looks for partitions in it, needs one.
 func (p *probe) mountsAreWhole() bool {
-	text, err := p.root.ReadTable(mounts)
-	if host.IsAbsent(err) {
-		return true
-	}
+	text, err := host.IfPresent(p.root.ReadTable(mounts))
 	if err != nil {
 		p.failed(mounts, err)
 		return false
@@ -146,8 +141,7 @@ func (p *probe) readNICs(ctx context.Context, m *Machine) {
 		n := NIC{Name: name, Address: p.address(dir, known[name].PCIAddress)}
 		if place, err := p.root.Real(dir + "/device/driver"); err == nil {
 			if there, err := p.root.Exists(place); err == nil && there && path.Base(place) != "driver" {
-				driver := path.Base(place)
-				n.Driver = &driver
+				n.Driver = new(path.Base(place))
 			}
 		}
 		// The kernel shows no speed, or -1, while an interface is down (Linux,
@@ -168,13 +162,11 @@ func (p *probe) address(dir string, known *string) *string {
 			p.failed(dir+"/device", err)
 			return nil
 		}
-		base := path.Base(place)
-		known = &base
+		known = new(path.Base(place))
 	}
 	a, err := pci.ParseAddress(*known)
 	if err != nil {
 		return nil // of USB, or virtio
 	}
-	address := a.String()
-	return &address
+	return new(a.String())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/jaypipes/ghw"
@@ -134,14 +133,11 @@ func (p *probe) readProduct(ctx context.Context, m *Machine) {
 		p.warn("/%s is missing: product, BIOS and board are unknown", dmi)
 		return
 	}
-	var names []string
-	for _, name := range []string{
+	names := host.Map([]string{
 		"sys_vendor", "product_name", "product_family", "product_sku", "product_version", "product_serial", "product_uuid",
 		"bios_vendor", "bios_version", "bios_date",
 		"board_vendor", "board_name", "board_version", "board_asset_tag", "board_serial",
-	} {
-		names = append(names, dmi+"/"+name)
-	}
+	}, func(name string) string { return dmi + "/" + name })
 	if !p.clear(append(names, deviceTree+"/model", deviceTree+"/compatible", deviceTree+"/serial-number", deviceTree+"/chosen/u-boot,version")...) {
 		return
 	}
@@ -184,9 +180,7 @@ type probe struct {
 
 // warn adds a warning, once: several subjects depend on some files.
 func (p *probe) warn(format string, args ...any) {
-	if w := fmt.Sprintf(format, args...); !slices.Contains(p.warnings, w) {
-		p.warnings = append(p.warnings, w)
-	}
+	p.warnings = host.Union(p.warnings, fmt.Sprintf(format, args...))
 }
 
 // failed adds a warning about a file.

@@ -85,13 +85,11 @@ func (p *probe) memTotal(name string) (int64, bool) {
 // none.
 func (p *probe) blocks(dir string) bool {
 	size, ok := p.read(blocksDir + "/block_size_bytes")
-	if ok {
-		if _, err := strconv.ParseUint(size, 16, 53); err != nil {
-			p.failed(blocksDir+"/block_size_bytes", notOf("a hexadecimal number", size))
-			ok = false
-		}
-	}
 	if !ok {
+		return false
+	}
+	if _, err := strconv.ParseUint(size, 16, 53); err != nil {
+		p.failed(blocksDir+"/block_size_bytes", notOf("a hexadecimal number", size))
 		return false
 	}
 	names, ok := p.list(dir, "memory[0-9]*", "the installed memory is unknown")

@@ -101,11 +101,8 @@ func PlanFiles() (names []string) {
 }
 
 // Files returns the files that gpustack adds for a generator.
-func (m Generator) Files() (names []string) {
-	for _, f := range files[m] {
-		names = append(names, f.name)
-	}
-	return names
+func (m Generator) Files() []string {
+	return host.Map(files[m], func(f file) string { return f.name })
 }
 
 // Plan plans to write the files for a generator and to remove those for any other.

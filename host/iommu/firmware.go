@@ -50,12 +50,7 @@ func ReadFirmware(root host.Root) (Firmware, error) {
 	if err != nil {
 		return Firmware{}, err
 	}
-	var f Firmware
-	for _, name := range names {
-		if slices.Contains(tables, name) {
-			f.Tables = append(f.Tables, name)
-		}
-	}
+	f := Firmware{Tables: host.Filter(names, func(name string) bool { return slices.Contains(tables, name) })}
 	if i := slices.Index(f.Tables, iort); i >= 0 {
 		var smmu bool
 		if smmu, f.IORTErr = hasSMMU(root); !smmu {

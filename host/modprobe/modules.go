@@ -188,13 +188,7 @@ func (m Modules) Match(modalias string) []string {
 		}
 	}
 	slices.SortStableFunc(matches, func(a, b match) int { return a.wild - b.wild })
-	var modules []string
-	for _, x := range matches {
-		if !slices.Contains(modules, x.module) {
-			modules = append(modules, x.module)
-		}
-	}
-	return modules
+	return host.Union(nil, host.Map(matches, func(m match) string { return m.module })...)
 }
 
 // Variant returns the variant driver of VFIO for a function of that modalias (Linux,

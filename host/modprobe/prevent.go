@@ -37,12 +37,9 @@ func ReadPreventing(root host.Root, modules ...string) ([]Line, error) {
 // Preventing returns what of modprobe's configuration and of a kernel command line keeps modules
 // from being loaded at boot. Arguments are lines without a number.
 func Preventing(conf Conf, cmdline string, modules ...string) (lines []Line) {
-	for _, line := range append(slices.Clone(conf), parseArguments(cmdline)...) {
-		if line.prevents() && slices.ContainsFunc(modules, func(m string) bool { return Normal(m) == line.Module }) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	return host.Filter(append(slices.Clone(conf), parseArguments(cmdline)...), func(line Line) bool {
+		return line.prevents() && slices.ContainsFunc(modules, func(m string) bool { return Normal(m) == line.Module })
+	})
 }
 
 // parseArguments returns a line for each module that kernel arguments name in a blacklist. Quotes

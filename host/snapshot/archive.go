@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -219,14 +220,11 @@ func plain(name string, data []byte) bool {
 }
 
 func encode64(data []byte) []byte {
-	text := base64.StdEncoding.EncodeToString(data)
-	var b bytes.Buffer
-	for len(text) > 76 {
-		b.WriteString(text[:76] + "\n")
-		text = text[76:]
+	var lines []byte
+	for line := range slices.Chunk([]byte(base64.StdEncoding.EncodeToString(data)), 76) {
+		lines = append(append(lines, line...), '\n')
 	}
-	b.WriteString(text + "\n")
-	return b.Bytes()
+	return lines
 }
 
 func readTxtar(r io.Reader) (*Tree, error) {

@@ -56,16 +56,9 @@ func (m Masked) Link(name, target string, err error) {
 
 // Dir implements host.Recorder.
 func (m Masked) Dir(name string, names []string, err error) {
-	if ofGuests(name) {
-		return
+	if !ofGuests(name) {
+		m.tree.Dir(name, host.Filter(names, func(n string) bool { return !ofGuests(path.Join(name, n)) }), err)
 	}
-	var kept []string
-	for _, n := range names {
-		if !ofGuests(path.Join(name, n)) {
-			kept = append(kept, n)
-		}
-	}
-	m.tree.Dir(name, kept, err)
 }
 
 // ofGuests reports whether a file shows a process, or a domain of libvirt.

@@ -136,15 +136,13 @@ func (t *Tree) Len() int {
 }
 
 // Unreadable returns the names of files and folders that exist but could not be read, sorted.
-func (t *Tree) Unreadable() (names []string) {
+func (t *Tree) Unreadable() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, name := range t.names() {
-		if e := t.entries[name]; e.kind == unreadable || e.kind == link && e.data == path.Base(name) {
-			names = append(names, name)
-		}
-	}
-	return names
+	return host.Filter(t.names(), func(name string) bool {
+		e := t.entries[name]
+		return e.kind == unreadable || e.kind == link && e.data == path.Base(name)
+	})
 }
 
 func (t *Tree) names() []string {

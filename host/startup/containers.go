@@ -17,7 +17,6 @@ import (
 	observed "gpustack/host/machine"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
-	"gpustack/host/rdma"
 	"gpustack/host/steps"
 )
 
@@ -135,19 +134,10 @@ type specBefore struct {
 // change returns the changes of the spec's file, and of the list for NVIDIA's unit, and why the spec
 // lacks recorded functions.
 func (s spec) change(m machine) (c edit.Plan, lacks error, err error) {
-	devices, _, err := pci.Scan(m.root, pci.Options{})
-	if err != nil && !errors.Is(err, pci.ErrNoPCI) {
-		return c, nil, err
-	}
-	driver, err := nvidia.Read(m.root, devices)
+	specs, driver, err := Offering{Root: m.root}.specs(s.containers)
 	if err != nil {
 		return c, nil, err
 	}
-	stack, err := rdma.Read(m.root, devices, rdma.Options{})
-	if err != nil {
-		return c, nil, err
-	}
-	specs := container.SpecOf(s.containers, driver, stack, devices)
 	of := specs.GPU
 	if s.file == container.HCAFile {
 		of = specs.HCA

@@ -64,21 +64,7 @@ func (m machine) ask(leaving ...gate.Leaving) (lifted []pci.Identity, err error)
 	if len(leaving) == 0 {
 		return nil, nil
 	}
-	devices, _, err := pci.Scan(m.root, pci.Options{})
-	if err != nil {
-		return nil, err
-	}
-	allowed, err := gate.ReadAllowed(m.root)
-	if err != nil {
-		return nil, err
-	}
-	h, uses, err := gate.Observe(m.root, devices, leaving)
-	if err != nil {
-		return nil, err
-	}
-	uses.Running = true
-	refusals, err := h.Leave(uses, m.allowed.And(allowed), leaving...)
-	return h.Identities(refusals), err
+	return gate.Leave(m.root, true, m.allowed, leaving...)
 }
 
 // is returns an error unless the recorded function is at its address, with the bridges above it: the

@@ -29,19 +29,7 @@ type Offering struct {
 // Recorded returns the functions that are recorded for containers.
 func (o Offering) Recorded() ([]pci.Address, error) {
 	c, err := observed.ReadContainers(o.Root)
-	if err != nil || c == nil {
-		return nil, err
-	}
-	return addresses(c, func(observed.ContainerFunction) bool { return true }), nil
-}
-
-func addresses(c *observed.Containers, selected func(observed.ContainerFunction) bool) (list []pci.Address) {
-	for _, f := range c.Functions {
-		if selected(f) {
-			list = append(list, f.Address)
-		}
-	}
-	return list
+	return c.Addresses(), err
 }
 
 // specs returns the specs of a record as the machine is now.
@@ -115,15 +103,11 @@ func (o Offering) Ready(ctx context.Context, functions []pci.Address) error {
 		}
 		return errors.Join(missing...)
 	})
-	gpus := addresses(&of, func(f observed.ContainerFunction) bool { return !f.HCA })
+	gpus := host.Filter(of.Addresses(), func(a pci.Address) bool { return !of.At(a).HCA })
 	if err != nil || len(gpus) == 0 {
 		return err
 	}
-	steps := []nodes{{}}
-	for _, a := range gpus {
-		steps = append(steps, nodes{&a})
-	}
-	for _, n := range steps {
+	for _, n := range append([]nodes{{}}, host.Map(gpus, func(a pci.Address) nodes { return nodes{&a} })...) {
 		_, reached, err := n.look(ctx, m)
 		if err == nil && !reached {
 			err = n.carryOut(ctx, m)
@@ -141,11 +125,6 @@ func (o Offering) Verify(functions []pci.Address) error {
 	if err != nil || c == nil {
 		return err
 	}
-	var names []string
-	for _, f := range c.Functions {
-		if slices.Contains(functions, f.Address) {
-			names = append(names, container.NameOf(f))
-		}
-	}
-	return container.Verify(o.Root, names)
+	named := host.Filter(c.Functions, func(f observed.ContainerFunction) bool { return slices.Contains(functions, f.Address) })
+	return container.Verify(o.Root, host.Map(named, container.NameOf))
 }

@@ -7,6 +7,7 @@
 package startup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,11 +126,7 @@ func (m Machine) begin(wanted bool) (*run, func(), error) {
 	if earlier == nil || earlier.BootID != id {
 		earlier = &steps.Result{} // /run did not end with its boot
 	}
-	appear := m.Appear
-	if appear == 0 {
-		appear = time.Minute
-	}
-	r := &run{Machine: m, appear: time.Now().Add(appear), succeeded: map[string]bool{}}
+	r := &run{Machine: m, appear: time.Now().Add(cmp.Or(m.Appear, time.Minute)), succeeded: map[string]bool{}}
 	for _, s := range earlier.Steps {
 		r.succeeded[s.ID] = s.Status == steps.Done || s.Status == steps.Unchanged
 	}
@@ -187,12 +184,7 @@ func (r *run) at(id string) *steps.StepResult {
 // this boot have recorded for a revert is kept, also of steps that are recorded no more: they come
 // first.
 func (r *run) arrange(wanted, recorded []steps.Step) {
-	var list []steps.StepResult
-	for _, s := range r.result.Steps {
-		if !has(recorded, s.ID) && s.HasBefore() {
-			list = append(list, s)
-		}
-	}
+	list := host.Filter(r.result.Steps, func(s steps.StepResult) bool { return !has(recorded, s.ID) && s.HasBefore() })
 	for _, s := range recorded {
 		earlier := r.at(s.ID)
 		if !has(wanted, s.ID) {
@@ -335,10 +327,7 @@ func (r *run) confirm(ctx context.Context, s steps.Step, result *steps.StepResul
 func isOff(root host.Root) (bool, error) {
 	const file = "/proc/cmdline"
 	data, err := root.ReadFile(file)
-	if err != nil {
-		return false, err
-	}
-	return slices.Contains(boot.ParseArgs(string(data)), offArgument), nil
+	return slices.Contains(boot.ParseArgs(string(data)), offArgument), err
 }
 
 // Revert restores what this boot's steps have found before they changed it, of steps that the
