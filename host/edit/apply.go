@@ -252,15 +252,18 @@ func RemoveDirs(root host.Root, dirs []string) error {
 func Write(root host.Root, name string, content []byte, mode uint32) error {
 	place, err := root.Resolve(name)
 	if err == nil {
-		err = writeBeside(place, &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}})
+		err = put(place, content, mode)
 	}
-	if err == nil {
-		err = takePlace(place)
-	}
+	return host.OfFile(name, err)
+}
+
+// put replaces the file at a place by one of this user.
+func put(place string, content []byte, mode uint32) error {
+	err := writeBeside(place, &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}})
 	if err != nil {
-		return host.OfFile(name, err)
+		return err
 	}
-	return nil
+	return takePlace(place)
 }
 
 // Replace writes a document that the operator has named, such as metrics, to the file at path on
@@ -269,10 +272,7 @@ func Write(root host.Root, name string, content []byte, mode uint32) error {
 func Replace(file string, content []byte, mode uint32) error {
 	place, err := filepath.Abs(file)
 	if err == nil {
-		err = writeBeside(place, &File{content, Meta{Mode: mode, UID: unix.Geteuid(), GID: unix.Getegid()}})
-	}
-	if err == nil {
-		err = takePlace(place)
+		err = put(place, content, mode)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, host.Cause(err)) // not below a root

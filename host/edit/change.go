@@ -51,13 +51,7 @@ type Plan []Change
 
 // Pending returns the changes whose action is not None.
 func (p Plan) Pending() Plan {
-	var pending Plan
-	for _, c := range p {
-		if c.Action() != None {
-			pending = append(pending, c)
-		}
-	}
-	return pending
+	return host.Filter(p, func(c Change) bool { return c.Action() != None })
 }
 
 // Put is [Files.Put] for a file that is read now.
@@ -124,16 +118,12 @@ func (c Change) diff(unified func(from, to, before, after string) string) string
 	}
 	var b strings.Builder
 	from, to := c.Name, c.Name
-	var before, after []byte
+	before, after := host.Value(c.Before).Content, host.Value(c.After).Content
 	if c.Before == nil {
 		from = "/dev/null"
-	} else {
-		before = c.Before.Content
 	}
 	if c.After == nil {
 		to = "/dev/null"
-	} else {
-		after = c.After.Content
 	}
 	switch {
 	case c.Before == nil && c.After.Mode&0o111 != 0:

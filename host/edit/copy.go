@@ -95,7 +95,7 @@ func fitsInPlace(root host.Root, from, to string) (bool, error) {
 // Stamp returns a string that identifies the content, permissions and owner of a regular file,
 // which may be large. It returns "" if there is no file.
 func Stamp(root host.Root, name string) (string, error) {
-	stamp, err := func() (string, error) {
+	stamp, err := host.IfPresent(func() (string, error) {
 		place, err := root.Resolve(name)
 		if err != nil {
 			return "", err
@@ -117,14 +117,8 @@ func Stamp(root host.Root, name string) (string, error) {
 			return "", err
 		}
 		return fmt.Sprintf("%s %o %d:%d", hash, stat.Mode&^unix.S_IFMT, stat.Uid, stat.Gid), nil
-	}()
-	switch {
-	case host.IsAbsent(err):
-		return "", nil
-	case err != nil:
-		return "", host.OfFile(name, err)
-	}
-	return stamp, nil
+	}())
+	return stamp, host.OfFile(name, err)
 }
 
 // MakeDir creates a folder that only its owner can read, and its missing parents. It is no error
@@ -162,17 +156,9 @@ func Scratch(root host.Root, name string, content []byte) (file string, remove f
 		return "", nil, host.OfFile(scratchDir, err)
 	}
 	below := path.Join(scratchDir, filepath.Base(dir))
-	remove = func() error {
-		if err := os.RemoveAll(dir); err != nil {
-			return host.OfFile(below, err)
-		}
-		return nil
-	}
+	remove = func() error { return host.OfFile(below, os.RemoveAll(dir)) }
 	if err = os.Chmod(dir, 0o755); err == nil {
-		err = writeBeside(filepath.Join(dir, name), &File{content, Meta{Mode: 0o755, UID: unix.Geteuid(), GID: unix.Getegid()}})
-	}
-	if err == nil {
-		err = takePlace(filepath.Join(dir, name))
+		err = put(filepath.Join(dir, name), content, 0o755)
 	}
 	if err != nil {
 		return "", nil, errors.Join(host.OfFile(below, err), remove())

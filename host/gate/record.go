@@ -184,9 +184,7 @@ func isSame(before *machine.Function, after machine.Function) bool {
 func adapters(records ...*rdma.Record) (all []pci.Address) {
 	for _, r := range records {
 		if r != nil {
-			for _, p := range r.Adapters {
-				all = append(all, p.Address)
-			}
+			all = append(all, host.Map(r.Adapters, func(p rdma.Prepared) pci.Address { return p.Address })...)
 		}
 	}
 	return pci.Unique(all)

@@ -48,10 +48,7 @@ func (r *Refusal) Refusal() (code host.Code, allow string) {
 
 // function returns the function that leaves the host.
 func (r *Refusal) function() pci.Address {
-	if r.Function != nil {
-		return *r.Function
-	}
-	return r.Address
+	return *cmp.Or(r.Function, &r.Address)
 }
 
 // Refuse returns the absolute refusal of a function for a known reason.

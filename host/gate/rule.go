@@ -143,15 +143,11 @@ func (h Host) ofVF(d *pci.Device) *Refusal {
 // ofAdapter returns the refusal of an RDMA adapter that rdma prepare assigns to guests as a whole: it
 // leaves by itself if each of its ports is down and its interfaces are seen to be idle.
 func (h Host) ofAdapter(d *pci.Device) *Refusal {
-	links := h.Needs.Links[d.Address]
-	if links.Idle() && links.Active == "" {
-		return nil
+	active := h.Needs.Links[d.Address].Active
+	if r := h.ofVF(d); r != nil || active == "" {
+		return r
 	}
-	why := links.Active
-	if !links.Idle() {
-		why = "has a network interface in use: " + links.Why()
-	}
-	return &Refusal{Address: d.Address, Reason: why + h.loses(d), Code: host.CodeNetwork}
+	return &Refusal{Address: d.Address, Reason: active + h.loses(d), Code: host.CodeNetwork}
 }
 
 // loses returns what the card of a function loses, or "".

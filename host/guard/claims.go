@@ -258,13 +258,12 @@ func (g *guard) ofFileSystem(name string) ([]string, error) {
 // members returns the disks that have the signature of an array, a volume group or a pool by udev's
 // records: the next boot may assemble it. Not all of these types end in _member (util-linux,
 // libblkid/src/superblocks).
-func (g *guard) members() (uses []diskUse, err error) {
+func (g *guard) members() ([]diskUse, error) {
 	names, err := g.recordedWith(func(r udevRecord) bool {
 		kind := r.values["ID_FS_TYPE"]
 		return strings.HasSuffix(kind, "_member") || slices.Contains([]string{"crypto_LUKS", "bcache", "drbd", "ceph_bluestore"}, kind)
 	})
-	for _, name := range names {
-		uses = append(uses, diskUse{name, "has the signature " + g.records[name].values["ID_FS_TYPE"] + ", of which the host may make a disk", ""})
-	}
-	return uses, err
+	return host.Map(names, func(name string) diskUse {
+		return diskUse{name, "has the signature " + g.records[name].values["ID_FS_TYPE"] + ", of which the host may make a disk", ""}
+	}), err
 }

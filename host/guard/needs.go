@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"path"
 	"slices"
@@ -100,9 +101,7 @@ func (g *guard) readLinks() (map[pci.Address]Links, error) {
 		errs = append(errs, err)
 		for _, a := range functions {
 			l := links[a]
-			if l.Active == "" {
-				l.Active = active
-			}
+			l.Active = cmp.Or(l.Active, active)
 			links[a] = l
 		}
 	}

@@ -4,10 +4,7 @@ import "gpustack/host"
 
 // text returns the content of a file of a process, for messages, or "" if it cannot be read.
 func (g *guard) text(pid int, name string) string {
-	data, err := g.root.ReadFile(host.ProcessFile(pid, name))
-	if err != nil {
-		return ""
-	}
+	data, _ := g.root.ReadFile(host.ProcessFile(pid, name))
 	return string(data)
 }
 

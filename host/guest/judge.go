@@ -110,11 +110,9 @@ func (r Report) NovaComputeRestarted(c Claim) Answer {
 
 // NovaComputeDown returns whether the report proves that nova-compute is not running.
 func (r Report) NovaComputeDown(c Claim) Answer {
-	reasons := r.unfit(c)
-	for _, n := range r.NovaCompute {
-		reasons = append(reasons, fmt.Sprintf("%s: nova-compute is running (pid %d)", r.label(), n.PID))
-	}
-	return answer(reasons)
+	return answer(append(r.unfit(c), host.Map(r.NovaCompute, func(n NovaCompute) string {
+		return fmt.Sprintf("%s: nova-compute is running (pid %d)", r.label(), n.PID)
+	})...))
 }
 
 // Shows returns one text for each trace of a guest ("" for none in particular) or of a use of

@@ -56,11 +56,7 @@ func NewFile(c edit.Change) File {
 	if c.Before == nil {
 		return f // there is no content to start from
 	}
-	var after []byte
-	if c.After != nil {
-		after = c.After.Content
-	}
-	f.Back = pieces(after, c.Before.Content)
+	f.Back = pieces(host.Value(c.After).Content, c.Before.Content)
 	return f
 }
 
@@ -117,11 +113,7 @@ func (f File) Restore(after *edit.File) *edit.File {
 	if f.Before == nil {
 		return nil
 	}
-	var content []byte
-	if after != nil {
-		content = after.Content
-	}
-	return &edit.File{Content: f.assemble(content), Meta: f.Before.Meta}
+	return &edit.File{Content: f.assemble(host.Value(after).Content), Meta: f.Before.Meta}
 }
 
 // Previous returns the file before the change, computed from the file after it. It returns false
@@ -190,19 +182,11 @@ func (f File) Between(after, before *edit.File) File {
 		return f
 	}
 	f.Dirs = nil
-	var content []byte
-	if after != nil {
-		content = after.Content
-	}
-	f.Back = pieces(content, before.Content)
+	f.Back = pieces(host.Value(after).Content, before.Content)
 	return f
 }
 
 // pieces returns the pieces that turn one content of a file into another.
 func pieces(from, to []byte) []Piece {
-	var all []Piece
-	for _, e := range udiff.Lines(string(from), string(to)) {
-		all = append(all, Piece{e.Start, e.End - e.Start, []byte(e.New)})
-	}
-	return all
+	return host.Map(udiff.Lines(string(from), string(to)), func(e udiff.Edit) Piece { return Piece{e.Start, e.End - e.Start, []byte(e.New)} })
 }

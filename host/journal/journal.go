@@ -33,13 +33,9 @@ func Machine(root host.Root) Store {
 	return Store{root, MachineDir}
 }
 
-func (s Store) entries() string {
-	return path.Join(s.Dir, "journal")
-}
-
 // Path returns the path of the folder with the entries, below the root.
 func (s Store) Path() string {
-	return s.entries()
+	return path.Join(s.Dir, "journal")
 }
 
 // failed returns an error with the file or folder that it is of. A folder that belongs to another
@@ -61,7 +57,7 @@ var (
 
 // List returns the entries, oldest first. It needs no lock.
 func (s Store) List() ([]Entry, error) {
-	dir := s.entries()
+	dir := s.Path()
 	names, err := s.Root.ReadDir(dir)
 	if host.IsAbsent(err) {
 		return nil, nil
@@ -183,7 +179,7 @@ func (j *Journal) begin() (err error) {
 }
 
 func (j *Journal) makeDirs() error {
-	for _, dir := range ancestors(j.entries()) {
+	for _, dir := range ancestors(j.Path()) {
 		mode := fs.FileMode(0o700)
 		if dir == "/var" || dir == "/var/lib" {
 			mode = 0o755
@@ -216,13 +212,13 @@ func ancestors(dir string) (dirs []string) {
 
 // lockDir locks the folder of the entries, shared or exclusively, until the file is closed.
 func (s Store) lockDir(how int) (*os.File, error) {
-	place, err := s.Root.Resolve(s.entries())
+	place, err := s.Root.Resolve(s.Path())
 	var dir *os.File
 	if err == nil {
 		dir, err = os.OpenFile(place, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	}
 	if err != nil {
-		return nil, s.failed(s.entries(), err)
+		return nil, s.failed(s.Path(), err)
 	}
 	err = unix.Flock(int(dir.Fd()), how|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -236,7 +232,7 @@ func (s Store) lockDir(how int) (*os.File, error) {
 		}
 	}
 	if err != nil {
-		return nil, errors.Join(s.failed(s.entries(), err), dir.Close())
+		return nil, errors.Join(s.failed(s.Path(), err), dir.Close())
 	}
 	return dir, nil
 }
@@ -244,7 +240,7 @@ func (s Store) lockDir(how int) (*os.File, error) {
 // Close releases the lock. It removes folders that Lock created and nothing was written to.
 func (j *Journal) Close() error {
 	var err error
-	if names, readErr := j.Root.ReadDir(j.entries()); readErr == nil && len(names) == 0 {
+	if names, readErr := j.Root.ReadDir(j.Path()); readErr == nil && len(names) == 0 {
 		err = edit.RemoveDirs(j.Root, j.made)
 	}
 	if j.lock == nil {
@@ -277,8 +273,7 @@ func (j *Journal) Begin(e *Entry) error {
 func (j *Journal) SetStatus(e *Entry, status Status) error {
 	e.Status = status
 	if !e.IsOpen() {
-		ended := j.time()
-		e.Ended = &ended
+		e.Ended = new(j.time())
 	}
 	return j.Write(*e)
 }
@@ -302,16 +297,9 @@ func (j *Journal) Forget(e Entry) error {
 	if err := edit.RemoveLeftover(j.Root, name); err != nil {
 		return err
 	}
-	place, err := j.Root.Resolve(name)
-	if err == nil {
-		err = os.Remove(place)
-	}
-	if err != nil && !host.IsAbsent(err) {
-		return host.OfFile(name, err)
-	}
-	return nil
+	return edit.RemoveFile(j.Root, name)
 }
 
 func (j *Journal) name(e Entry) string {
-	return fmt.Sprintf("%s/%04d.json", j.entries(), e.ID)
+	return fmt.Sprintf("%s/%04d.json", j.Path(), e.ID)
 }

@@ -71,12 +71,6 @@ const BootFile = "/proc/sys/kernel/random/boot_id"
 
 // BootID returns the id of the running boot, or "" if the root is not a running machine.
 func BootID(root host.Root) (string, error) {
-	data, err := root.ReadFile(BootFile)
-	if host.IsAbsent(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", err
-	}
-	return strings.TrimSpace(string(data)), nil
+	data, err := host.IfPresent(root.ReadFile(BootFile))
+	return strings.TrimSpace(string(data)), err
 }

@@ -252,9 +252,6 @@ func ifPresent(root host.Root, name string) (string, error) {
 	if isMasked(root, name) {
 		return "", nil
 	}
-	data, err := root.ReadFile(name)
-	if err != nil && !host.IsAbsent(err) {
-		return "", err
-	}
-	return string(data), nil
+	data, err := host.IfPresent(root.ReadFile(name))
+	return string(data), err
 }

@@ -91,10 +91,7 @@ func Of(r Records) []Step {
 // their cards: what they are used for may have changed since they were recorded, so the gate is
 // asked again.
 func guestSteps(c *observed.Contract) (steps []Step) {
-	if c == nil {
-		return nil
-	}
-	for _, f := range c.Functions {
+	for _, f := range c.All() {
 		if f.By == observed.ByService {
 			s := driverStep(rdma.Prepared{}, f.Address, f.Driver, []string{})
 			s.Goal.Function = &f
@@ -189,26 +186,20 @@ func identityOf(a rdma.Prepared, vf rdma.PreparedVF) driver.VFOptions {
 // not need the node of each: a GPU that has failed must not keep the others from containers. It
 // needs the nodes that all have, because a runtime injects a stale one without an error.
 func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
-	if c == nil {
-		return nil
-	}
 	addSpec := func(id string, needs []string) {
 		if !c.Options.Static {
 			steps = append(steps, Step{ID: id, Kind: KindCDI, Needs: needs, Deadline: Long, Goal: Goal{Containers: c}})
 		}
 	}
-	isHCA := func(f observed.ContainerFunction) bool { return f.HCA }
-	isGPU := func(f observed.ContainerFunction) bool { return !f.HCA }
-	if slices.ContainsFunc(c.Functions, isGPU) {
+	gpus := host.Filter(c.All(), func(f observed.ContainerFunction) bool { return !f.HCA })
+	if gpus != nil {
 		steps = append(steps, Step{ID: KindNodes, Kind: KindNodes, Needs: []string{}, Deadline: Long})
-		for _, f := range c.Functions {
-			if isGPU(f) {
-				steps = append(steps, Step{ID: KindNodes + " " + f.Address.String(), Kind: KindNodes, Address: &f.Address, Needs: []string{}, Deadline: Long})
-			}
+		for _, f := range gpus {
+			steps = append(steps, Step{ID: KindNodes + " " + f.Address.String(), Kind: KindNodes, Address: &f.Address, Needs: []string{}, Deadline: Long})
 		}
 		addSpec(SpecOfGPUs, []string{KindNodes})
 	}
-	if slices.ContainsFunc(c.Functions, isHCA) {
+	if len(c.All()) > len(gpus) {
 		needs := []string{}
 		for _, s := range adapters {
 			if s.Kind == KindDriver && c.At(*s.Address) != nil {

@@ -187,9 +187,7 @@ func programFor(root host.Root, self string) (string, error) {
 		(slices.Contains(folders, path.Dir(rel)) || strings.HasPrefix(rel, "/opt/")) {
 		candidates = append(candidates, rel)
 	}
-	for _, dir := range folders {
-		candidates = append(candidates, path.Join(dir, "gpustack"))
-	}
+	candidates = append(candidates, host.Map(folders, func(dir string) string { return path.Join(dir, "gpustack") })...)
 	for _, name := range candidates {
 		ok, err := root.Exists(name)
 		if err != nil {
