@@ -10,10 +10,10 @@ import (
 	"gpustack/host"
 )
 
-// Warnings returns a warning for each interrupted change of a journal that only some commands
+// warningsOf returns a warning for each interrupted change of a journal that only some commands
 // recover: those of databases and APIs. A journal that cannot be read because it belongs to root
 // gives none, and neither does an entry that a run may be working on.
-func Warnings(ctx context.Context, journal Seen) (warnings []string) {
+func warningsOf(ctx context.Context, journal Seen) (warnings []string) {
 	left, err := Engine{}.InterruptedIn(ctx, journal, ToLook)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -29,7 +29,7 @@ func Warnings(ctx context.Context, journal Seen) (warnings []string) {
 	return warnings
 }
 
-// AllWarnings returns what [Warnings] does of every journal that [Stores] finds for a folder, ""
+// AllWarnings returns such warnings of every journal that [Stores] finds for a folder, ""
 // for a command that reads no machine. An error of finding them is the command's own to report.
 func AllWarnings(ctx context.Context, dir string) (warnings []string) {
 	all, err := Stores(cmp.Or(dir, "/"))
@@ -37,7 +37,7 @@ func AllWarnings(ctx context.Context, dir string) (warnings []string) {
 		return nil
 	}
 	for _, store := range all {
-		warnings = append(warnings, Warnings(ctx, store.Observe())...)
+		warnings = append(warnings, warningsOf(ctx, store.Observe())...)
 	}
 	return warnings
 }
@@ -49,7 +49,7 @@ func Look(ctx context.Context, root host.Root) (journal Seen, warnings []string)
 	all, _ := storesOf(root) // an error is one of the user's journal, which a check does not need
 	for _, store := range all {
 		seen := store.Observe()
-		warnings = append(warnings, Warnings(ctx, seen)...)
+		warnings = append(warnings, warningsOf(ctx, seen)...)
 		if store.Dir == Dir {
 			machine = &seen
 		}

@@ -21,12 +21,10 @@ type Root struct {
 	Network string
 }
 
-// RootPlaces returns the mount points of the file systems that the host boots from.
-func RootPlaces() []string {
-	return []string{"/", "/usr", "/boot", "/boot/efi", "/etc", "/var"}
-}
+// rootPlaces are the mount points of the file systems that the host boots from.
+var rootPlaces = []string{"/", "/usr", "/boot", "/boot/efi", "/etc", "/var"}
 
-// ReadRoot returns what the file systems mounted at RootPlaces in the mount namespace of process 1
+// ReadRoot returns what the file systems mounted at rootPlaces in the mount namespace of process 1
 // need. It follows them only where the kernel lists each device below: partitions, device-mapper,
 // md, NVMe subsystems and btrfs, below file systems of one device. It fails closed: what cannot be
 // read is an error, because it may hide a need.
@@ -56,7 +54,7 @@ type rootReader struct {
 func (r *rootReader) lose(why string)  { r.Lost = cmp.Or(r.Lost, why) }
 func (r *rootReader) reach(why string) { r.Network = cmp.Or(r.Network, why) }
 
-// bootMounts returns the mounts at RootPlaces. What fstab(5) names for a place where nothing is
+// bootMounts returns the mounts at rootPlaces. What fstab(5) names for a place where nothing is
 // mounted now, or only an automount point, counts too.
 func (r *rootReader) bootMounts() ([]host.Mount, error) {
 	all, err := r.mountsOfInit()
@@ -68,7 +66,7 @@ func (r *rootReader) bootMounts() ([]host.Mount, error) {
 		return nil, err
 	}
 	var mounts []host.Mount
-	for _, place := range RootPlaces() {
+	for _, place := range rootPlaces {
 		isMounted := false
 		for _, m := range all {
 			if m.Place == place {
