@@ -10,34 +10,28 @@ func (u *UI) Help(text string) {
 		u.Raw(text)
 		return
 	}
-	var line string // the paragraph or the item of a list so far
-	flush := func() {
-		switch {
-		case strings.HasPrefix(line, " "):
-			u.Printf("%s\n", line)
-		case line != "":
-			u.Raw(strings.Join(u.Page.Wrap(line, 0), "\n") + "\n")
-		}
-		line = ""
-	}
+	isTitle := func(line string) bool { return line == strings.ToUpper(line) && !strings.HasPrefix(line, " ") } // or an empty line
+	var lines []string
 	example := false
-	for next := range strings.Lines(text) {
-		next = strings.TrimRight(next, "\n")
-		trimmed := strings.TrimLeft(next, " ")
-		heading := next == strings.ToUpper(next) && next == trimmed // or an empty line
-		if heading && next != "" {
-			example = next == "EXAMPLES"
+	for next := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		trimmed, last := strings.TrimLeft(next, " "), len(lines)-1
+		if isTitle(next) {
+			example = example && next == "" || next == "EXAMPLES"
 		}
 		switch {
-		case heading, example:
-			flush()
-			u.Raw(next + "\n")
-		case line == "", strings.HasPrefix(next, "  ") && (strings.Contains(trimmed, "  ") || !strings.HasPrefix(line, " ")), next == trimmed && strings.HasPrefix(line, " "):
-			flush()
-			line = next
+		case example, isTitle(next): // stays as it is
+			lines = append(lines, joined(next))
+		case last < 0, isTitle(lines[last]), (next == trimmed) != (lines[last][0] != ' '), next != trimmed && strings.Contains(trimmed, "  "):
+			lines = append(lines, next)
 		default:
-			line += " " + trimmed
+			lines[last] += " " + trimmed
 		}
 	}
-	flush()
+	for _, line := range lines {
+		if strings.HasPrefix(line, " ") {
+			u.Printf("%s\n", line)
+		} else {
+			u.Raw(spaced(strings.Join(u.Page.Wrap(line, 0), "\n")) + "\n")
+		}
+	}
 }

@@ -52,12 +52,10 @@ func Hints(err error) []host.Text {
 
 // Hint returns the hint of an error, nil for none.
 func Hint(err error) host.Text {
-	var hinted interface{ Hint() string }
-	if errors.As(err, &hinted) {
-		return host.HintOf(err)
-	}
 	var network *net.OpError
-	switch {
+	switch hint := host.HintOf(err); {
+	case hint != nil:
+		return hint
 	case !errors.Is(err, fs.ErrPermission):
 		return nil
 	case errors.As(err, &network):

@@ -83,23 +83,13 @@ func (r *Run) End() {
 	r.changing = false
 }
 
-// ask marks that a question waits for an answer. After a signal it returns an error, and no
-// question may be asked.
-func (r *Run) ask() error {
+// ask marks whether a question waits for an answer. After a signal it returns false, and no question
+// may be asked.
+func (r *Run) ask(waits bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.interrupted {
-		return interrupted{}
-	}
-	r.asking = true
-	return nil
-}
-
-// answered marks that the question was answered.
-func (r *Run) answered() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asking = false
+	r.asking = waits && !r.interrupted
+	return !r.interrupted
 }
 
 // Interrupt handles the first signal and prints to talk what it does: data may still be being

@@ -37,10 +37,10 @@ func (u *UI) Confirm(question, format string) error {
 	}
 	u.Status.Clear()
 	u.Run.End()
-	if err := u.Run.ask(); err != nil {
-		return err
+	if !u.Run.ask(true) {
+		return interrupted{}
 	}
-	defer u.Run.answered()
+	defer u.Run.ask(false)
 	for {
 		answer, err := u.ask(question)
 		switch {
