@@ -10,7 +10,6 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
-	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
 	"gpustack/host/driver"
 	"gpustack/host/guard"
@@ -37,28 +36,21 @@ is in use. Then it makes the nodes and CDI specs of containers as they are recor
 			args.RootFlag(),
 			&cli.BoolFlag{Name: "revert", Usage: "restore what the records no longer want"},
 		},
-		Action: action(u, parseBoot, runBoot),
+		Action: action(u, func(c *cli.Context, _ *args.Faults) bool { return c.Bool("revert") }, runBoot),
 	}
 }
 
-type bootOptions struct {
-	root   host.Root
-	revert bool
-}
-
-func parseBoot(c *cli.Context, f *args.Faults) bootOptions {
-	return bootOptions{f.Root(c), c.Bool("revert")}
-}
-
-func runBoot(ctx context.Context, u *term.UI, _ given, opts bootOptions) error {
+func runBoot(ctx context.Context, u *term.UI, o given, revert bool) error {
 	if err := u.Run.Begin(host.Plain("run: systemctl restart " + steps.Unit)); err != nil {
 		return err
 	}
-	if opts.revert {
-		return newNode(u, opts.root).Steps().Revert(ctx)
+	if revert {
+		return newNode(u, o.root).Steps().Revert(ctx)
 	}
-	result, err := newNode(u, opts.root).Steps().Run(ctx)
-	views.PrintSteps(u, result)
+	result, err := newNode(u, o.root).Steps().Run(ctx)
+	for _, s := range result.Steps {
+		u.Printf("%s\n", term.Printable(term.Join(": ", s.ID, string(s.Status), s.Error)))
+	}
 	return err
 }
 

@@ -32,14 +32,7 @@ type checkCommand struct {
 	usage, description string
 	flags              []cli.Flag // of this command alone
 	// check observes the machine, judges it and returns the report.
-	check func(context.Context, *term.UI, checkInput) (checkReport, error)
-}
-
-// checkInput is what a check is asked to judge.
-type checkInput struct {
-	root    host.Root
-	journal change.Seen                // of the machine
-	words   func(flag string) []string // the values of a flag of the command alone
+	check func(ctx context.Context, u *term.UI, root host.Root, journal change.Seen, opts checkOptions) (checkReport, error)
 }
 
 // checkReport is the report of a check: a document, of which people get a part.
@@ -67,8 +60,8 @@ func newCheckCommand(u *term.UI, k checkCommand) *cli.Command {
 
 type checkOptions struct {
 	all     bool
-	metrics string // "" for none
-	words   func(flag string) []string
+	metrics string                     // "" for none
+	words   func(flag string) []string // the values of a flag of the command alone
 }
 
 // warnsInterrupted: a check, and status, reads the journal once, and warns of interrupted changes by itself.
@@ -89,7 +82,7 @@ func inspect(ctx context.Context, u *term.UI, k checkCommand, o given, opts chec
 	if err := machine.Find(root); err != nil {
 		return err
 	}
-	report, err := k.check(ctx, u, checkInput{root, journal, opts.words})
+	report, err := k.check(ctx, u, root, journal, opts)
 	if err != nil {
 		return err
 	}
@@ -144,8 +137,8 @@ EXAMPLES
 	}
 }
 
-func checkHost(ctx context.Context, u *term.UI, in checkInput) (checkReport, error) {
-	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, in.root), in.journal)), nil
+func checkHost(ctx context.Context, u *term.UI, root host.Root, journal change.Seen, _ checkOptions) (checkReport, error) {
+	return views.NewHostCheck(node.CheckHost(ctx, newNode(u, root), journal)), nil
 }
 
 func rdmaCheck() checkCommand {
@@ -170,13 +163,13 @@ EXAMPLES
 	}
 }
 
-func checkRDMA(_ context.Context, _ *term.UI, in checkInput) (checkReport, error) {
-	checked, err := rdmacheck.Check(in.root, in.journal)
+func checkRDMA(_ context.Context, _ *term.UI, root host.Root, journal change.Seen, _ checkOptions) (checkReport, error) {
+	checked, err := rdmacheck.Check(root, journal)
 	if err != nil {
 		return nil, err
 	}
-	testable := trial.Rping().Ready(host.Runner{Root: in.root}) == nil && checked.Machine.Reachable()
-	return views.NewRDMACheck(in.root, checked, testable), nil
+	testable := trial.Rping().Ready(host.Runner{Root: root}) == nil && checked.Machine.Reachable()
+	return views.NewRDMACheck(root, checked, testable), nil
 }
 
 func containerCheck() checkCommand {
@@ -200,18 +193,18 @@ EXAMPLES
   gpustack container check --image-dir /srv/images/pytorch`,
 		flags: []cli.Flag{
 			args.Paths(&cli.StringSliceFlag{Name: "image-dir", Usage: "judge the image in `DIR`, too: its root folder (repeatable)"},
-				args.PathRules{Kind: args.HandedOver}),
+				args.PathRules{}),
 		},
 		check: checkContainers,
 	}
 }
 
-func checkContainers(_ context.Context, _ *term.UI, in checkInput) (checkReport, error) {
-	checked, err := node.CheckContainers(in.root, in.words("image-dir"))
+func checkContainers(_ context.Context, _ *term.UI, root host.Root, _ change.Seen, opts checkOptions) (checkReport, error) {
+	checked, err := node.CheckContainers(root, opts.words("image-dir"))
 	if err != nil {
 		return nil, err
 	}
-	return views.NewContainerCheck(in.root, checked), nil
+	return views.NewContainerCheck(root, checked), nil
 }
 
 // metricsSuffix is the suffix of the names of the files that node_exporter reads (node_exporter,
@@ -221,7 +214,7 @@ const metricsSuffix = ".prom"
 // metricsFlag returns the flag --metrics.
 func metricsFlag() cli.Flag {
 	return args.Path(&cli.StringFlag{Name: "metrics", Usage: "also write metrics for node_exporter to `FILE`.prom, replacing it"},
-		args.PathRules{Kind: args.HandedOver})
+		args.PathRules{})
 }
 
 // parseMetrics returns the value of --metrics, "" if it is not given. A file that node_exporter

@@ -66,20 +66,16 @@ func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
 	}}
 	f.Machine(c, "container test starts a container on the running machine", "container check")
 	list := host.Textf("'%s' lists the GPUs", host.NewCommand("host scan"))
-	if !c.IsSet("device") {
+	var err error
+	if opts.Device, err = pci.ParseAddress(c.String("device")); !c.IsSet("device") {
 		f.Add(args.UsageError("--device is missing", list))
-	} else if a, err := pci.ParseAddress(c.String("device")); err != nil {
-		f.Add(args.UsageError("--device "+strconv.Quote(c.String("device"))+": "+err.Error(), list))
 	} else {
-		opts.Device = a
+		f.AddEach("--device "+strconv.Quote(c.String("device"))+": ", err, list)
 	}
-	switch {
-	case !c.IsSet("image"):
+	if err = engine.CheckImage(opts.Image); !c.IsSet("image") {
 		f.Add(args.UsageError("--image is missing", "podman images, docker images or nerdctl images lists them"))
-	default:
-		if err := engine.CheckImage(opts.Image); err != nil {
-			f.Add(args.UsageError("--image "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
-		}
+	} else {
+		f.AddEach("--image "+strconv.Quote(opts.Image)+": ", err, host.HintOf(err))
 	}
 	if opts.console && len(opts.Command) == 0 {
 		f.Add(args.UsageError("--console needs a COMMAND", "name a program of the image after --"))

@@ -231,12 +231,7 @@ func runFlavorList(ctx context.Context, u *term.UI, o given, opts clouds.OfferOp
 		return err
 	}
 	report := views.FlavorList{Schema: 1, Cloud: compute.URL, Flavors: flavors, Warnings: slices.Concat(offers.Warnings, warnings)}
-	if o.format != term.FormatTable {
-		u.Document.Show(report)
-		return nil
-	}
-	views.PrintFlavors(u, report, len(offers.Sides)+len(offers.Hosts) > 0)
-	return nil
+	return showReport(u, o.format, report, func() { views.PrintFlavors(u, report, len(offers.Sides)+len(offers.Hosts) > 0) }, true)
 }
 
 func newFlavorDeleteCommand(u *term.UI) *cli.Command {
@@ -254,12 +249,8 @@ flavors that do not request devices, are refused.
 EXAMPLES
   gpustack flavor delete gpu.k4200.2 --os-cloud lab --yes`,
 		Flags:  changingCloud(),
-		Action: action(u, parseFlavorDelete, runFlavorDelete),
+		Action: action(u, oneArgument("NAME"), runFlavorDelete),
 	}
-}
-
-func parseFlavorDelete(c *cli.Context, f *args.Faults) (name string) {
-	return f.Arguments(c, "NAME")[0]
 }
 
 func runFlavorDelete(ctx context.Context, u *term.UI, g given, nameOrID string) error {

@@ -80,7 +80,7 @@ EXIT STATUS
 			&cli.StringFlag{Name: "az", Usage: "boot in the availability zone `ZONE`"},
 			&cli.IntFlag{Name: "count", Value: 1, Usage: "test `NUMBER` servers at the same time"},
 			args.Secret(&cli.StringFlag{Name: "run", Usage: "also run `COMMAND` in the guest, as 'nvidia-smi -L'"}),
-			args.Path(&cli.StringFlag{Name: "run-file", Usage: "also run the script `FILE` in the guest"}, args.PathRules{Kind: args.HandedOver, Stdin: true}),
+			args.Path(&cli.StringFlag{Name: "run-file", Usage: "also run the script `FILE` in the guest"}, args.PathRules{Stdin: true}),
 			&cli.DurationFlag{Name: "run-wait", Value: 5 * time.Minute, Usage: "kill the command after `TIME`"},
 			&cli.BoolFlag{Name: "keep-server", Usage: "do not delete the servers"},
 			&cli.BoolFlag{Name: "one-time-use-ok", Usage: "also test devices that stay reserved afterwards"},

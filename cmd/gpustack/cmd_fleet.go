@@ -95,25 +95,26 @@ EXAMPLES
 	}
 }
 
-type fleetDiffOptions struct{ earlier, later string }
-
-func parseFleetDiff(c *cli.Context, f *args.Faults) fleetDiffOptions {
+func parseFleetDiff(c *cli.Context, f *args.Faults) []string {
 	files := f.Arguments(c, "OLD_DIR", "NEW_DIR")
 	if files[0] == document.Stdin && files[1] == document.Stdin {
 		f.Add(args.UsageError("standard input is given more than once", "give - once"))
 	}
-	return fleetDiffOptions{files[0], files[1]}
+	return files
 }
 
-func runFleetDiff(_ context.Context, u *term.UI, o given, opts fleetDiffOptions) error {
-	earlier, errEarlier := readFleet(u, opts.earlier)
-	if errEarlier == nil && earlier.NeedScan() != nil {
-		errEarlier = fmt.Errorf("OLD_DIR %s: %w", document.Name(opts.earlier), earlier.NeedScan())
+// readScans reads documents, of which some must be of host scan.
+func readScans(u *term.UI, argument, file string) (fleet.Fleet, error) {
+	found, err := readFleet(u, file)
+	if err == nil && found.NeedScan() != nil {
+		err = fmt.Errorf("%s %s: %w", argument, document.Name(file), found.NeedScan())
 	}
-	later, errLater := readFleet(u, opts.later)
-	if errLater == nil && later.NeedScan() != nil {
-		errLater = fmt.Errorf("NEW_DIR %s: %w", document.Name(opts.later), later.NeedScan())
-	}
+	return found, err
+}
+
+func runFleetDiff(_ context.Context, u *term.UI, o given, files []string) error {
+	earlier, errEarlier := readScans(u, "OLD_DIR", files[0])
+	later, errLater := readScans(u, "NEW_DIR", files[1])
 	if err := errors.Join(errEarlier, errLater); err != nil {
 		return err
 	}
@@ -171,7 +172,7 @@ EXAMPLES
 			&cli.IntFlag{Name: "max-nodes", Usage: "plan at most `NUMBER` nodes of a wave (default: 5 % of the nodes, at least 1)"},
 			&cli.BoolFlag{Name: "all", Usage: "plan every wave, and not only the next"},
 			args.Path(&cli.StringFlag{Name: "map", Usage: "read from `FILE` the compute services, with their zones or aggregates"},
-				args.PathRules{Kind: args.HandedOver, Stdin: true}),
+				args.PathRules{Stdin: true}),
 			&cli.BoolFlag{Name: "blocked-last", Usage: "put nodes with guests into last waves"},
 			&cli.DurationFlag{Name: "max-age", Value: time.Hour, Usage: "block nodes whose documents were made longer than `TIME` ago"},
 		},

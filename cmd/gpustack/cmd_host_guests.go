@@ -47,7 +47,7 @@ EXIT STATUS
   2  something could not be read; the output names it`,
 		Flags: reading(
 			args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: "read Nova's host from " + belowRoot + ", what nova-compute reads (repeatable)"},
-				args.PathRules{Kind: args.MachineFile}),
+				args.PathRules{Below: true}),
 			&cli.StringFlag{Name: "token", Usage: "record that the report was made after 'gpustack repair-migration' printed `TOKEN`"},
 		),
 		Action: action(u, parseHostGuests, runHostGuests),

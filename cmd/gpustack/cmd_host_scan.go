@@ -56,7 +56,7 @@ EXAMPLES
 			&cli.StringSliceFlag{Name: "device", Usage: "list `DEVICE`: an address, or VENDOR:PRODUCT for all of a product (repeatable)"},
 			&cli.StringSliceFlag{Name: "vendor", Usage: "list functions made by `VENDOR`, four digits (repeatable)"},
 			&cli.StringSliceFlag{Name: "class", Usage: "list functions of `CLASS`, two or four digits (repeatable)"},
-			args.Path(&cli.StringFlag{Name: "pci-ids", Usage: "take names from `FILE` instead of the pci.ids below the root"}, args.PathRules{Kind: args.HandedOver}),
+			args.Path(&cli.StringFlag{Name: "pci-ids", Usage: "take names from `FILE` instead of the pci.ids below the root"}, args.PathRules{}),
 		},
 		Action: action(u, parseHostScan, runHostScan),
 	}

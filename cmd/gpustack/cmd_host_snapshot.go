@@ -49,27 +49,27 @@ EXAMPLES
 }
 
 type hostSnapshotOptions struct {
-	root     host.Root
 	file     string
 	identity bool
 }
 
 func parseHostSnapshot(c *cli.Context, f *args.Faults) hostSnapshotOptions {
-	file := f.Arguments(c, "FILE")[0]
-	checkFormat(f, file)
-	return hostSnapshotOptions{f.Root(c), file, c.Bool("identity")}
+	return hostSnapshotOptions{parseSnapshot(c, f, "FILE")[0], c.Bool("identity")}
 }
 
-// checkFormat adds an error if the name of a snapshot does not show its format.
-func checkFormat(f *args.Faults, file string) {
-	if file != "" && file != snapshot.Standard { // a missing argument is already reported
+// parseSnapshot returns the arguments of a command, of which the first one is a snapshot. Its name
+// has to show its format.
+func parseSnapshot(c *cli.Context, f *args.Faults, names ...string) []string {
+	given := f.Arguments(c, names...)
+	if file := given[0]; file != "" && file != snapshot.Standard { // a missing argument is already reported
 		_, err := snapshot.FormatOf(file)
 		f.Add(err)
 	}
+	return given
 }
 
-func runHostSnapshot(ctx context.Context, u *term.UI, _ given, opts hostSnapshotOptions) error {
-	taken, err := node.TakeSnapshot(ctx, newNode(u, opts.root), opts.identity)
+func runHostSnapshot(ctx context.Context, u *term.UI, o given, opts hostSnapshotOptions) error {
+	taken, err := node.TakeSnapshot(ctx, newNode(u, o.root), opts.identity)
 	if err != nil {
 		return err
 	}
@@ -103,28 +103,25 @@ EXAMPLES
 	}
 }
 
-type hostUnpackOptions struct{ file, dir string }
-
-func parseHostUnpack(c *cli.Context, f *args.Faults) hostUnpackOptions {
-	arguments := f.Arguments(c, "FILE", "DIR")
-	checkFormat(f, arguments[0])
-	return hostUnpackOptions{arguments[0], arguments[1]}
+func parseHostUnpack(c *cli.Context, f *args.Faults) []string {
+	return parseSnapshot(c, f, "FILE", "DIR")
 }
 
-func runHostUnpack(_ context.Context, u *term.UI, _ given, opts hostUnpackOptions) error {
-	tree, err := snapshot.ReadFile(opts.file, u.In)
+func runHostUnpack(_ context.Context, u *term.UI, _ given, given []string) error {
+	file, dir := given[0], given[1]
+	tree, err := snapshot.ReadFile(file, u.In)
 	if err != nil {
 		return err
 	}
 	if err := u.Run.Begin(nil); err != nil {
 		return err
 	}
-	if err := tree.Unpack(opts.dir); err != nil {
+	if err := tree.Unpack(dir); err != nil {
 		return err
 	}
 	if unread := tree.Unreadable(); len(unread) > 0 {
 		u.Warn(fmt.Sprintf("not readable where the snapshot was taken, and so not here: %s, such as /%s", host.Numbered(len(unread), "file"), unread[0]))
 	}
-	u.Note("unpacked %s into %s", filepath.Base(opts.file), opts.dir)
+	u.Note("unpacked %s into %s", filepath.Base(file), dir)
 	return nil
 }

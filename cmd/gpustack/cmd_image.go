@@ -57,15 +57,21 @@ func purposeFlag(usage string) cli.Flag {
 	return args.Choice(&cli.StringFlag{Name: "profile", Usage: usage}, []string{"", string(image.ForGPU), string(image.ForWindows)})
 }
 
-type imageCheckOptions struct {
+type imageOptions struct {
 	image       image.Options
 	inventories document.Source
 }
 
-func parseImageCheck(c *cli.Context, f *args.Faults) imageCheckOptions {
-	opts := imageCheckOptions{inventories: documentsOf(c, "inventory")}
+// parseImage reads what both commands have.
+func parseImage(c *cli.Context, f *args.Faults) imageOptions {
+	o := image.Options{Image: f.Arguments(c, "IMAGE")[0], Purpose: image.Purpose(f.Choice(c, "profile"))}
+	return imageOptions{o, documentsOf(c, "inventory")}
+}
+
+func parseImageCheck(c *cli.Context, f *args.Faults) imageOptions {
+	opts := parseImage(c, f)
 	o := &opts.image
-	o.Image, o.Flavor, o.Purpose = f.Arguments(c, "IMAGE")[0], c.String("flavor"), cmp.Or(image.Purpose(f.Choice(c, "profile")), image.ForGPU)
+	o.Flavor, o.Purpose = c.String("flavor"), cmp.Or(o.Purpose, image.ForGPU)
 	if o.Flavor == "" {
 		f.Add(args.UsageError("--flavor is missing", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
 	}
@@ -74,7 +80,7 @@ func parseImageCheck(c *cli.Context, f *args.Faults) imageCheckOptions {
 	return opts
 }
 
-func runImageCheck(ctx context.Context, u *term.UI, o given, opts imageCheckOptions) error {
+func runImageCheck(ctx context.Context, u *term.UI, o given, opts imageOptions) error {
 	hosts, err := nova.ReadInventories(opts.inventories, nova.ScopeGPUs)
 	if err != nil {
 		return err
@@ -129,16 +135,10 @@ EXAMPLES
 	}
 }
 
-type imageSetOptions struct {
-	image       image.Options
-	inventories document.Source
-}
-
-func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
-	opts := imageSetOptions{inventories: documentsOf(c, "inventory")}
+func parseImageSet(c *cli.Context, f *args.Faults) imageOptions {
+	opts := parseImage(c, f)
 	o := &opts.image
-	o.Image = f.Arguments(c, "IMAGE")[0]
-	if o.Purpose = image.Purpose(f.Choice(c, "profile")); o.Purpose == "" && !c.IsSet("profile") {
+	if o.Purpose == "" && !c.IsSet("profile") {
 		f.Add(args.UsageError("--profile is missing", "write --profile gpu or --profile windows"))
 	}
 	o.MinDisk = f.Size(c, "min-disk", 0, sizeIn(flavor.GiB))
@@ -158,7 +158,7 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageSetOptions {
 	return opts
 }
 
-func runImageSet(ctx context.Context, u *term.UI, g given, opts imageSetOptions) error {
+func runImageSet(ctx context.Context, u *term.UI, g given, opts imageOptions) error {
 	hosts, err := nova.ReadInventories(opts.inventories, nova.ScopeGPUs)
 	if err != nil {
 		return err

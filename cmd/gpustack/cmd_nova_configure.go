@@ -103,7 +103,7 @@ func novaConfigureFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "hca", Usage: "offer an adapter or VF as `HCA`: ADDRESS=alias:NAME or ADDRESS=port[:PHYSNET] (repeatable)"},
 		inventoryFlag("define an alias for each product in `FILE`, JSON or YAML of host scan"),
 		args.Paths(&cli.StringSliceFlag{Name: "names", Usage: "use the names in `FILE`, a controller's nova.conf or plan as JSON, or - (repeatable)"},
-			args.PathRules{Kind: args.HandedOver, Stdin: true}),
+			args.PathRules{Stdin: true}),
 		&cli.StringSliceFlag{Name: "remove-alias", Usage: "remove the alias `NAME` and the device specs that only it uses (repeatable)"},
 		&cli.BoolFlag{Name: "if-present", Usage: "succeed without a change if no file defines the alias of --remove-alias"},
 		&cli.BoolFlag{Name: "by-address", Usage: "write device specs by address"},

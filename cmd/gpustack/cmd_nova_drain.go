@@ -247,12 +247,8 @@ matter which machine has disabled it.
 EXAMPLES
   gpustack nova enable gpu7 --os-cloud lab --yes`,
 		Flags:  changingCloud(),
-		Action: action(u, parseNovaEnable, runNovaEnable),
+		Action: action(u, oneArgument("HOST"), runNovaEnable),
 	}
-}
-
-func parseNovaEnable(c *cli.Context, f *args.Faults) (novaHost string) {
-	return f.Arguments(c, "HOST")[0]
 }
 
 func runNovaEnable(ctx context.Context, u *term.UI, g given, novaHost string) error {

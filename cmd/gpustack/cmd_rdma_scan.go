@@ -52,10 +52,7 @@ type rdmaScanOptions struct {
 }
 
 func parseRDMAScan(c *cli.Context, f *args.Faults) rdmaScanOptions {
-	return rdmaScanOptions{
-		devices: addresses(c, f, "device"),
-		gids:    c.Bool("gids"), topology: c.Bool("topology"),
-	}
+	return rdmaScanOptions{addresses(c, f, "device"), c.Bool("gids"), c.Bool("topology")}
 }
 
 func runRDMAScan(ctx context.Context, u *term.UI, o given, opts rdmaScanOptions) error {

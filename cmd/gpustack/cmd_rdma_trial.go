@@ -121,15 +121,10 @@ func parseRDMATest(c *cli.Context, f *args.Faults) rdmaTestOptions {
 	f.Machine(c, "rdma test moves data through the adapters of the running machine", "rdma check")
 	f.NotEmpty(c, "device", "peer")
 	if c.IsSet("container") {
-		if err := engine.CheckImage(opts.Image); err != nil {
-			f.Add(args.UsageError("--container "+strconv.Quote(opts.Image)+": "+err.Error(), term.Hint(err)))
-		}
+		err := engine.CheckImage(opts.Image)
+		f.AddEach("--container "+strconv.Quote(opts.Image)+": ", err, host.HintOf(err))
 	}
-	if err := opts.Check(); err != nil {
-		for _, e := range host.Split(err) {
-			f.Add(args.UsageError(e.Error(), f.SeeHelp()))
-		}
-	}
+	f.AddEach("", opts.Check(), host.Plain(f.SeeHelp()))
 	return opts
 }
 

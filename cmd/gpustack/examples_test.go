@@ -397,7 +397,7 @@ func (e *exampleRun) here(line string) string {
 // isMachineFile reports whether a word is a flag of a command whose value is below --root.
 func isMachineFile(c *cli.Command, word string) bool {
 	flag, ok := args.FindFlag(c.Flags, strings.TrimLeft(word, "-")).(args.PathFlag)
-	return ok && flag.Rules().Kind != args.HandedOver
+	return ok && flag.Rules().Below
 }
 
 // startCloud starts a cloud that has what the examples of flavor name, and returns the variables

@@ -51,14 +51,14 @@ const belowRoot = "`FILE` below the root"
 
 // novaConfFlag returns the flag for the nova.conf of this machine. usage says what is done to it.
 func novaConfFlag(usage string) cli.Flag {
-	return args.Path(&cli.StringFlag{Name: "conf", Value: nova.DefaultConf, Usage: usage + " " + belowRoot}, args.PathRules{Kind: args.MachineFile})
+	return args.Path(&cli.StringFlag{Name: "conf", Value: nova.DefaultConf, Usage: usage + " " + belowRoot}, args.PathRules{Below: true})
 }
 
 // confsFlag returns the flag for configuration files of several machines, see parseConfs. usage
 // says what is done to them, more what holds without them.
 func confsFlag(usage, more string) cli.Flag {
 	usage += " `[ROLE=]FILE[,FILE]` below the root; relative: a copy (repeatable" + more + ")"
-	return args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: usage}, args.PathRules{Kind: args.MachineFile, Stdin: true, Files: func(value string) []string {
+	return args.Paths(&cli.StringSliceFlag{Name: "conf", Usage: usage}, args.PathRules{Below: true, Stdin: true, Files: func(value string) []string {
 		side, _ := nova.ParseSideFiles(value, "") // parseConfs reports its error
 		return side.Names
 	}})
@@ -84,7 +84,7 @@ const keyUI = "ui"
 // uiOf returns the terminal of a command, for what its options read and print later.
 func uiOf(c *cli.Context) *term.UI { return c.App.Metadata[keyUI].(*term.UI) }
 
-// documentsOf returns the documents at the paths that a flag of the kind [args.HandedOver] names.
+// documentsOf returns the documents at the paths that a flag names.
 func documentsOf(c *cli.Context, flag string) document.Source {
 	return documentsAt(uiOf(c), c.StringSlice(flag)...)
 }
@@ -94,15 +94,12 @@ func documentsAt(u *term.UI, paths ...string) document.Source {
 	return document.Source{Paths: paths, Stdin: u.In, Warn: func(warning string) { u.Warn(warning) }}
 }
 
-// parseCommon reads the flags that many commands have. A command without --output reads --root itself.
+// parseCommon reads the flags that many commands have.
 func parseCommon(c *cli.Context, f *args.Faults) given {
 	has := func(flag string) bool { return args.FindFlag(c.Command.Flags, flag) != nil }
-	if !has("output") {
-		return given{}
-	}
-	o := given{
-		format: f.Choice(c, "output"), dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), quiet: c.Bool("quiet"), full: c.Bool("diff"),
-		command: args.Recorded(c),
+	o := given{dryRun: c.Bool("dry-run"), yes: c.Bool("yes"), quiet: c.Bool("quiet"), full: c.Bool("diff"), command: args.Recorded(c)}
+	if has("output") {
+		o.format = f.Choice(c, "output")
 	}
 	if has("root") {
 		o.root = f.Root(c)
@@ -111,6 +108,11 @@ func parseCommon(c *cli.Context, f *args.Faults) given {
 		o.cloud = parseCloud(c, f)
 	}
 	return o
+}
+
+// oneArgument returns what reads the only argument of a command, which has this name.
+func oneArgument(name string) func(*cli.Context, *args.Faults) string {
+	return func(c *cli.Context, f *args.Faults) string { return f.Arguments(c, name)[0] }
 }
 
 // writes reports whether a command changes something once it is confirmed.
@@ -130,7 +132,7 @@ func cloudFlags(timeout string) []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "os-cloud", Usage: "use `CLOUD` of clouds.yaml (default: OS_CLOUD, or OS_AUTH_URL and the other OS_ variables)"},
 		&cli.StringFlag{Name: "os-region-name", Usage: "use `REGION` of the cloud"},
-		args.Path(&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates in `FILE`"}, args.PathRules{Kind: args.HandedOver}),
+		args.Path(&cli.StringFlag{Name: "os-cacert", Usage: "trust the certificates in `FILE`"}, args.PathRules{}),
 		&cli.BoolFlag{Name: "insecure", Usage: "skip TLS certificate verification"},
 		answerTimeoutFlag(timeout),
 		&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "log each API request"},

@@ -2,7 +2,6 @@ package main
 
 import (
 	"regexp"
-	"slices"
 	"testing"
 
 	"gpustack/cmd/gpustack/args"
@@ -13,7 +12,7 @@ import (
 func TestPathsHaveAKind(t *testing.T) {
 	isPath := regexp.MustCompile(`FILE|DIR|PATH|FOLDER`)
 	a := newApp(testUI(t), []string{"gpustack"})
-	seen := map[args.PathKind]int{}
+	seen := map[bool]int{}
 	for path, c := range args.Commands(a.Commands) {
 		for _, flag := range c.Flags {
 			spelling, _ := args.DescribeFlag(flag)
@@ -21,19 +20,17 @@ func TestPathsHaveAKind(t *testing.T) {
 			rules, ok := flag.(args.PathFlag)
 			switch {
 			case !ok && isPath.MatchString(spelling) && spelling != "--root DIR":
-				t.Errorf("%s: make it a flag of args.Path or args.Paths of the kind MachineFile or HandedOver", path)
+				t.Errorf("%s: make it a flag of args.Path or args.Paths", path)
 			case ok && !isPath.MatchString(spelling):
 				t.Errorf("%s: name its value FILE or DIR", path)
-			case ok && !slices.Contains([]args.PathKind{args.MachineFile, args.HandedOver}, rules.Rules().Kind):
-				t.Errorf("%s: unknown kind %d", path, rules.Rules().Kind)
-			case ok && rules.Rules().Kind != args.HandedOver && args.FindFlag(c.Flags, "root") == nil:
+			case ok && rules.Rules().Below && args.FindFlag(c.Flags, "root") == nil:
 				t.Errorf("%s: a file of the machine, but the command has no --root", path)
 			case ok:
-				seen[rules.Rules().Kind]++
+				seen[rules.Rules().Below]++
 			}
 		}
 	}
-	if seen[args.MachineFile] < 4 || seen[args.HandedOver] < 8 {
+	if seen[true] < 4 || seen[false] < 8 {
 		t.Errorf("only %v were seen", seen)
 	}
 }

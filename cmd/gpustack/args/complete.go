@@ -98,7 +98,7 @@ func (v *Completion) ofFlag(flag cli.Flag) ([]Offer, string) {
 	if choice, ok := flag.(ChoiceFlag); ok {
 		return WordOffers(choice.Words...), ""
 	}
-	if p, ok := flag.(PathFlag); ok && p.Rules().Kind == MachineFile && v.Line.last("root") != "" {
+	if p, ok := flag.(PathFlag); ok && p.Rules().Below && v.Line.last("root") != "" {
 		return v.filesBelow(), ""
 	}
 	if offers, ok := v.values(flag.Names()[0]); ok {

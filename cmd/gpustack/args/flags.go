@@ -47,7 +47,7 @@ func OutputFlag(formats ...string) cli.Flag {
 
 // DocumentsFlag returns a repeatable flag for documents in files, folders and standard input.
 func DocumentsFlag(name, usage string) cli.Flag {
-	return manyPaths{&cli.StringSliceFlag{Name: name, Usage: usage + "; a folder, or - (repeatable)"}, PathRules{Kind: HandedOver, Stdin: true}}
+	return manyPaths{&cli.StringSliceFlag{Name: name, Usage: usage + "; a folder, or - (repeatable)"}, PathRules{Stdin: true}}
 }
 
 // DiffFlag returns the flag that prints plans in full.

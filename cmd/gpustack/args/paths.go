@@ -13,30 +13,19 @@ import (
 	"gpustack/host/document"
 )
 
-// PathKind is where a path that is a flag's value is looked for. Every such flag is a PathFlag of
-// one kind, apart from --root itself, and action checks the values for all commands.
-type PathKind int
-
-// The kinds of paths.
-const (
-	// MachineFile is a file of the machine: an absolute path below --root. Where standard input is
-	// accepted, so is a copy of another machine's file: an ordinary path, relative to the working
-	// directory.
-	MachineFile PathKind = iota
-	// HandedOver is a document that the operator hands over: an ordinary path of the machine where the
-	// command runs, not below --root.
-	HandedOver
-)
-
-// PathFlag is a flag whose values are paths of a kind: a flag of [Path] or [Paths].
+// PathFlag is a flag whose values are paths: a flag of [Path] or [Paths], as every such flag is apart
+// from --root itself. [Faults.Paths] checks the values for all commands.
 type PathFlag interface {
 	cli.DocGenerationFlag
 	Rules() PathRules
 }
 
-// PathRules says what the values of a [PathFlag] are.
+// PathRules says what the values of a [PathFlag] are. Without Below they are documents that the
+// operator hands over: ordinary paths of the machine where the command runs.
 type PathRules struct {
-	Kind  PathKind
+	// Below says that a path is one of a file of the machine: absolute, and below --root. Where standard
+	// input is accepted, so is a copy of another machine's file: an ordinary, relative path.
+	Below bool
 	Stdin bool                        // "-" is standard input
 	Files func(value string) []string // the paths in a value; nil if it is one path
 }
@@ -80,7 +69,7 @@ func (f *Faults) Paths(c *cli.Context) {
 			}
 			for _, file := range files {
 				switch {
-				case rules.Kind == MachineFile && (!rules.Stdin || path.IsAbs(file)):
+				case rules.Below && (!rules.Stdin || path.IsAbs(file)):
 					f.machineFile(name, file, c.String("root"))
 				case file == "":
 					f.Add(UsageError("--"+name+": "+strconv.Quote(value)+" has an empty path", f.SeeHelp()))
