@@ -166,7 +166,8 @@ func WantIOMMU(cpuVendor string, keep bool) (Want, bool) {
 // Change is a change of arguments: those to remove, in their original spelling, and those to
 // append.
 type Change struct {
-	Drop, Add Args
+	Drop Args `json:"drop"` // arguments to remove, because they conflict
+	Add  Args `json:"add"`  // arguments to append
 }
 
 // IsZero reports whether nothing changes.

@@ -21,7 +21,7 @@ type Prepare struct {
 	// all functions to assign to guests, by address; empty with --none, and with --if-present
 	// without such a device
 	Devices   []preparedDevice `json:"devices"`
-	Arguments argumentChange   `json:"arguments"` // changes of the kernel arguments
+	Arguments boot.Change      `json:"arguments"` // changes of the kernel arguments
 	Programs  []string         `json:"programs"`  // programs that run after the files have changed
 	// programs to run on the machine, which gpustack does not run
 	Left []string `json:"left"`
@@ -38,28 +38,18 @@ type preparedDevice struct {
 	Companion bool `json:"companion"`
 }
 
-func preparedDevices(functions []machine.Function, all pci.Devices) (devices []preparedDevice) {
-	for _, f := range functions {
-		devices = append(devices, preparedDevice{f, selection.IsCompanion(all.At(f.Address), all)})
-	}
-	return devices
-}
-
-type argumentChange struct {
-	Drop boot.Args `json:"drop"` // arguments to remove, because they conflict
-	Add  boot.Args `json:"add"`  // arguments to append
-}
-
 // NewPrepare returns the report of a plan of host prepare. head is its common part.
 func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.Work) Prepare {
 	r := Prepare{
 		Report:    head,
 		Changes:   FileChanges(plan.Files),
-		Devices:   preparedDevices(plan.Functions, m.Devices.Value),
-		Arguments: argumentChange{append(boot.Args{}, plan.Arguments.Drop...), append(boot.Args{}, plan.Arguments.Add...)},
+		Arguments: plan.Arguments,
 		Programs:  commandLines(work.Programs),
 		Left:      commandLines(work.Left),
 		others:    plan.Others, blacklists: plan.Blacklists,
+	}
+	for _, f := range plan.Functions {
+		r.Devices = append(r.Devices, preparedDevice{f, selection.IsCompanion(m.Devices.Value.At(f.Address), m.Devices.Value)})
 	}
 	r.Changed = len(r.Changes)+len(work.Programs) > 0
 	r.atNextBoot(plan.Menu || plan.Initramfs)
@@ -95,7 +85,18 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 	}
 	printDiffs(u, r.Changes, u.Full)
 	printPrograms(u, r.Programs, r.Left)
-	printNotes(u, companionsText(preparedCompanions(r.Devices)), r.atBoot(rows == nil))
+	var companions []string
+	for _, d := range r.Devices {
+		if d.Companion {
+			companions = append(companions, d.Address.String())
+		}
+	}
+	printNotes(u, companionsText(companions), r.atBoot(rows == nil))
+}
+
+// companionsText is what a plan says of companions, by their names.
+func companionsText(names []string) string {
+	return after("bound with a GPU, but not offered to Nova: ", strings.Join(names, ", "))
 }
 
 // atBoot returns when a plan takes effect, and which kernel argument disables it for a boot. none

@@ -7,6 +7,18 @@ import (
 	"gpustack/host"
 )
 
+// Head is what every document begins with (docs/json.md): what it is, and where, when and by which
+// version it was made. Reports have no such members of their own, apart from a time other than that of printing,
+// and those of host scan, whose order has nova_host among them.
+type Head struct {
+	Kind string `json:"kind"` // the command that printed the document, or "failure"
+	// Host is the hostname of the machine that the command line names: the running machine's, or
+	// the one in etc/hostname below --root; null if no file there shows it.
+	Host    *string   `json:"host"`
+	Version string    `json:"version"` // the version of gpustack, as gpustack --version prints it
+	Time    time.Time `json:"time"`    // when the document was made, in UTC
+}
+
 // Report is the part of the output that all commands have which change something (docs/json.md).
 type Report struct {
 	Schema  int       `json:"schema"`
@@ -33,9 +45,7 @@ type Report struct {
 // atNextBoot records that a plan takes effect at the next boot, if it does.
 func (r *Report) atNextBoot(does bool) {
 	r.NextBoot = does
-	if does && r.RebootRequired.Known() {
-		r.RebootRequired = host.Yes
-	}
+	r.RebootFor(does)
 }
 
 // then records what to run after the plan is applied, if it changes anything.
@@ -48,19 +58,16 @@ func (r *Report) then(c host.Command, needs ...host.Need) {
 	}
 }
 
-// RebootFor adds to a report whether the machine has to be rebooted for its adapters.
-func (r *Report) RebootFor(adapters bool) {
-	if adapters && r.RebootRequired.Known() {
+// RebootFor adds to a report that the machine has to be rebooted, if changes require it.
+func (r *Report) RebootFor(changes bool) {
+	if changes && r.RebootRequired.Known() {
 		r.RebootRequired = host.Yes
 	}
 }
 
 // rebootText returns the part of a summary about the next boot.
 func (r Report) rebootText() string {
-	if r.NextBoot {
-		return "reboot needed"
-	}
-	return ""
+	return map[bool]string{true: "reboot needed"}[r.NextBoot]
 }
 
 // Common returns the part that every report has.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
 
@@ -67,3 +70,41 @@ func after(before, text string) string {
 
 // orDash returns a text, "-" if it is empty.
 func orDash(s string) string { return cmp.Or(s, "-") }
+
+// tableBelow prints a table below an empty line, and nothing without rows.
+func tableBelow(u *term.UI, header []string, rows [][]string) {
+	if len(rows) > 0 {
+		u.Printf("\n")
+		u.Table(header, rows)
+	}
+}
+
+// rowsOf returns a row of a table for each element of a list.
+func rowsOf[T any](list []T, row func(T) []string) (rows [][]string) {
+	for _, of := range list {
+		rows = append(rows, row(of))
+	}
+	return rows
+}
+
+// hostLine returns a line that describes the machine.
+func hostLine(name *string, s machine.System) string {
+	var parts []string
+	for _, part := range []struct {
+		label string
+		value *string
+	}{{"", name}, {"", s.Distribution}, {"Linux ", s.Kernel}, {"CPU ", s.CPUVendor}, {"boot loader ", s.BootLoader}} {
+		if part.value != nil {
+			parts = append(parts, part.label+*part.value)
+		}
+	}
+	switch {
+	case !s.IOMMU.Enabled.Known():
+		parts = append(parts, "IOMMU unknown (not shown by these files)")
+	case s.IOMMU.Enabled == host.Yes:
+		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", s.IOMMU.Groups))
+	default:
+		parts = append(parts, "IOMMU off (no groups: nothing can be assigned to a guest)")
+	}
+	return strings.Join(parts, ", ")
+}

@@ -111,18 +111,18 @@ func printUndone(u *term.UI, e change.Entry) {
 // undoWarnings names the files in which undo leaves report_in_placement set, and those that it
 // undoes by value.
 func undoWarnings(r change.Rewriting) (warnings []string) {
-	for _, name := range r.Kept {
-		warnings = append(warnings, name+": report_in_placement stays set: Nova cannot switch it off, "+
-			"and nova-compute does not start without it once its devices are in Placement")
-	}
-	for _, name := range r.ByValue {
-		warnings = append(warnings, name+": was changed since: only the values that gpustack set are undone, the rest of the file remains")
-	}
-	for _, name := range r.Replaced {
-		warnings = append(warnings, name+": was edited between changes that are undone, and a later one replaced the edit: it is not restored")
-	}
-	for _, name := range r.Beside {
-		warnings = append(warnings, name+": got values of gpustack since from other files, as entries of new kernels do: they are undone too")
+	for _, of := range []struct {
+		files []string
+		what  string
+	}{
+		{r.Kept, "report_in_placement stays set: Nova cannot switch it off, and nova-compute does not start without it once its devices are in Placement"},
+		{r.ByValue, "was changed since: only the values that gpustack set are undone, the rest of the file remains"},
+		{r.Replaced, "was edited between changes that are undone, and a later one replaced the edit: it is not restored"},
+		{r.Beside, "got values of gpustack since from other files, as entries of new kernels do: they are undone too"},
+	} {
+		for _, name := range of.files {
+			warnings = append(warnings, name+": "+of.what)
+		}
 	}
 	return warnings
 }
