@@ -18,7 +18,7 @@ func TestFindingsFit(t *testing.T) {
 	}
 	var b bytes.Buffer
 	u := &term.UI{Out: bufio.NewWriter(&b), Page: term.Page{Width: 60}}
-	printFindings(u, findings)
+	printFindings(u, findings, u.Text)
 	if err := u.Out.Flush(); err != nil {
 		t.Fatal(err)
 	}
