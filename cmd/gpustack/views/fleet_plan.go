@@ -1,7 +1,6 @@
 package views
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"time"
@@ -71,20 +70,18 @@ func (r FleetPlan) Print(u *term.UI) {
 // in no group, but in comments. No line is broken: the rest of a comment would not be one.
 func (r FleetPlan) PrintAnsible(u *term.UI, names map[*fleet.Node]string) error {
 	inWave := map[string]bool{}
-	var groups strings.Builder
+	groups := &yaml.Node{Kind: yaml.MappingNode}
 	for _, w := range r.Waves {
-		fmt.Fprintf(&groups, "        %s:\n            hosts:\n", w.Group())
+		hosts := &yaml.Node{Kind: yaml.MappingNode}
 		for _, n := range w.Nodes {
 			inWave[n.Name] = true
-			name, err := yaml.Marshal(names[n]) // in quotes unless it is a string for every parser of YAML
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(&groups, "                %s: {}\n", bytes.TrimSpace(name))
+			hosts.Content = append(hosts.Content, yamlText(names[n]), &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
 		}
+		group := &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("hosts"), hosts}}
+		groups.Content = append(groups.Content, yamlText(w.Group()), group)
 	}
 	if len(r.Waves) == 0 {
-		fmt.Fprintf(&groups, "        %s: {}\n", fleet.Wave{}.Group())
+		groups.Content = append(groups.Content, yamlText(fleet.Wave{}.Group()), &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle})
 	}
 	comments := []string{fmt.Sprintf("gpustack %s, %s: waves that keep %s of each product in each %s of %s, to the goal %s; done: %d, later: %d",
 		r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By, r.Map, r.Goal, r.Done, r.Later)}
@@ -93,8 +90,15 @@ func (r FleetPlan) PrintAnsible(u *term.UI, names map[*fleet.Node]string) error 
 			comments = append(comments, fmt.Sprintf("blocked: %s: %s", b.Node, strings.Join(append(b.Reasons, texts(b.Instances)...), "; ")))
 		}
 	}
-	lines := strings.Split(term.Printable(strings.Join(comments, "\n")), "\n") // a line break of a node's text begins another comment
-	u.Raw("# " + strings.Join(lines, "\n# ") + "\nall:\n    children:\n" + groups.String())
+	all := yamlText("all")
+	all.HeadComment = term.Printable(strings.Join(comments, "\n")) // a line break of a node's text begins another comment
+	text, err := yaml.Marshal(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{
+		all, {Kind: yaml.MappingNode, Content: []*yaml.Node{yamlText("children"), groups}},
+	}})
+	if err != nil {
+		return err
+	}
+	u.Raw(string(text))
 	return nil
 }
 
@@ -103,4 +107,14 @@ func texts(instances []fleet.Instance) (all []string) {
 		all = append(all, i.String())
 	}
 	return all
+}
+
+// yamlText returns a string, in quotes unless it is one for every parser of YAML.
+func yamlText(text string) *yaml.Node {
+	var n yaml.Node
+	n.SetString(text)
+	if err := n.Encode(text); err != nil {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return &n
 }
