@@ -49,18 +49,12 @@ func ComputesReport(ctx context.Context, root host.Root, plan nova.Plan, o Repor
 // judgeReports returns an error for each compute node that does not report its devices. asserted
 // replaces only answers that are missing, which the error missing names.
 func judgeReports(found []find.NotReporting, missing error, asserted bool) (state string, warnings []string, err error) {
-	var errs []error
-	for _, n := range found {
-		errs = append(errs, fmt.Errorf("%w: %s", errNotReporting, n))
-	}
+	errs := host.Map(found, func(n find.NotReporting) error { return fmt.Errorf("%w: %s", errNotReporting, n) })
 	switch {
 	case missing == nil:
 		state = ReportVerified
 	case asserted && len(found) == 0:
-		var reasons []string
-		for _, e := range host.Split(missing) {
-			reasons = append(reasons, e.Error())
-		}
+		reasons := host.Map(host.Split(missing), error.Error)
 		return ReportAsserted, []string{"that every compute node reports its PCI devices to Placement is asserted by --computes-report, not verified: " +
 			strings.Join(reasons, "; ")}, nil
 	default:

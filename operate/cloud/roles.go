@@ -12,17 +12,9 @@ import (
 
 // recorded returns the functions of a machine that have a role, by its record.
 func recorded(guests *machine.Contract, containers *machine.Containers) (r nova.Recorded) {
+	r.Containers = containers.Addresses()
 	if guests != nil {
-		r.Given = []pci.Address{}
-		for _, f := range guests.Functions {
-			r.Given = append(r.Given, f.Address)
-		}
-		r.Selected = guests.Selected
-	}
-	if containers != nil {
-		for _, f := range containers.Functions {
-			r.Containers = append(r.Containers, f.Address)
-		}
+		r.Given, r.Selected = append([]pci.Address{}, guests.Addresses()...), guests.Selected
 	}
 	return r
 }

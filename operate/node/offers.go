@@ -22,23 +22,10 @@ import (
 // recorded returns the functions of a machine that have a role, by its record.
 func recorded(m machine.Machine) (r nova.Recorded) {
 	if c := m.Contract.Value.There(m.Devices.Value); c != nil {
-		r.Given, r.Selected = functionsOf(c), c.Selected
+		r.Given, r.Selected = append([]pci.Address{}, c.Addresses()...), c.Selected
 	}
-	r.Returning = m.Unbooted.Value
-	if m.Containers != nil {
-		for _, f := range m.Containers.Functions {
-			r.Containers = append(r.Containers, f.Address)
-		}
-	}
+	r.Returning, r.Containers = m.Unbooted.Value, m.Containers.Addresses()
 	return r
-}
-
-func functionsOf(c *machine.Contract) []pci.Address {
-	addresses := []pci.Address{}
-	for _, f := range c.Functions {
-		addresses = append(addresses, f.Address)
-	}
-	return addresses
 }
 
 // judgeOffers returns what nova check finds about the functions that the nova-computes of a machine
@@ -86,16 +73,12 @@ func ofLeaving(root host.Root, devices pci.Devices, plan edit.Plan) []string {
 	if err != nil {
 		return nil // the plan's own
 	}
-	var leaving []pci.Address
-	for _, l := range gate.Leaves(devices, before, after) {
-		if l.Kind == gate.AtBoot {
-			leaving = append(leaving, l.Address)
-		}
-	}
+	leaving := host.Filter(gate.Leaves(devices, before, after), func(l gate.Leaving) bool { return l.Kind == gate.AtBoot })
 	if leaving == nil {
 		return nil
 	}
-	return []string{"functions that leave the host at the next boot: " + pci.Joined(leaving, " ")}
+	addresses := host.Map(leaving, func(l gate.Leaving) pci.Address { return l.Address })
+	return []string{"functions that leave the host at the next boot: " + pci.Joined(addresses, " ")}
 }
 
 // ofReturned returns warnings of functions that a plan of files returns to the host: which guests
@@ -106,12 +89,7 @@ func ofReturned(root host.Root, devices machine.Look[pci.Devices], plan edit.Pla
 	if err != nil || !changed || before.Guests == nil {
 		return nil // an error of the record is the plan's own
 	}
-	var returned []pci.Address
-	for _, f := range before.Guests.Functions {
-		if after.Guests.At(f.Address) == nil {
-			returned = append(returned, f.Address)
-		}
-	}
+	returned := host.Filter(before.Guests.Addresses(), func(a pci.Address) bool { return after.Guests.At(a) == nil })
 	return append(usedReturned(root, returned), offeredReturned(root, devices, after.Guests, returned, plan)...)
 }
 
@@ -145,7 +123,7 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	var r nova.Recorded
 	if remains != nil {
-		r.Given, r.Selected = functionsOf(remains), remains.Selected
+		r.Given, r.Selected = append([]pci.Address{}, remains.Addresses()...), remains.Selected
 	}
 	switch {
 	case returned == nil:

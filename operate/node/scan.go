@@ -143,13 +143,8 @@ func (d *ScannedDevice) setState(s *selection.State) {
 
 // readBARs reads the memory regions of the listed GPUs, which decide what firmware guests need.
 func (r *Scan) readBARs(root host.Root) {
-	var gpus []pci.Address
-	for _, d := range r.Devices {
-		if d.IsGPU() {
-			gpus = append(gpus, d.Address)
-		}
-	}
-	read, err := pci.ReadBARs(root, gpus)
+	gpus := host.Filter(r.Devices, func(d ScannedDevice) bool { return d.IsGPU() })
+	read, err := pci.ReadBARs(root, host.Map(gpus, func(d ScannedDevice) pci.Address { return d.Address }))
 	for _, d := range r.Devices {
 		d.BARs = read[d.Address]
 	}

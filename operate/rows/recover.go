@@ -7,6 +7,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
+	"gpustack/host"
 	"gpustack/host/change"
 )
 
@@ -19,13 +20,7 @@ func (s *Session) Interrupted(ctx context.Context) ([]change.Left, error) {
 	if err != nil {
 		return nil, err
 	}
-	var open []change.Left
-	for _, l := range left {
-		if l.Here {
-			open = append(open, l)
-		}
-	}
-	return open, nil
+	return host.Filter(left, func(l change.Left) bool { return l.Here }), nil
 }
 
 // Unsettled is Interrupted for a run that changes nothing, which a journal that is locked or
@@ -52,11 +47,7 @@ type Recovered struct {
 // the one of Options.Accept with its rows and allocations as they are. With an error it returns
 // what was recovered before.
 func (s *Session) Recover(ctx context.Context, open []change.Left) (done []Recovered, err error) {
-	var ids []int
-	for _, l := range open {
-		ids = append(ids, l.Entry.ID)
-	}
-	recovered, err := s.engine(s.connections.open).Recover(ctx, ids)
+	recovered, err := s.engine(s.connections.open).Recover(ctx, host.Map(open, func(l change.Left) int { return l.Entry.ID }))
 	for _, r := range recovered {
 		if c, ok := r.Change.(*repair.Change); ok {
 			done = append(done, Recovered{r.Entry.ID, c.Units()})
