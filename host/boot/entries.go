@@ -86,13 +86,8 @@ func (e typeOne) get(key string) string {
 
 // all returns all values of a key, joined by spaces.
 func (e typeOne) all(key string) string {
-	var values []string
-	for _, line := range e.lines {
-		if f := parseField(line); f.key == key {
-			values = append(values, f.value)
-		}
-	}
-	return strings.Join(values, " ")
+	of := host.Filter(host.Map(e.lines, parseField), func(f field) bool { return f.key == key })
+	return strings.Join(host.Map(of, func(f field) string { return f.value }), " ")
 }
 
 func (e typeOne) options() Args { return ParseArgs(e.all("options")) }

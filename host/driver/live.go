@@ -167,11 +167,9 @@ func Await(ctx context.Context, root host.Root, timeout time.Duration) error {
 			return ctx.Err()
 		case <-time.After(poll):
 		case <-end:
-			var errs []error
-			for _, w := range left {
-				errs = append(errs, fmt.Errorf("process %d of an earlier run writes %q to %s: %w", w.pid, w.Value, w.File, host.ErrStuck))
-			}
-			return errors.Join(errs...)
+			return errors.Join(host.Map(left, func(w writer) error {
+				return fmt.Errorf("process %d of an earlier run writes %q to %s: %w", w.pid, w.Value, w.File, host.ErrStuck)
+			})...)
 		}
 	}
 }

@@ -176,11 +176,6 @@ func (m Generator) Programs(images []Image) []host.Program {
 	if m == Tools {
 		return []host.Program{{Kind: host.UpdateInitramfs}}
 	}
-	var programs []host.Program
-	for _, i := range images {
-		if i.Name != "" {
-			programs = append(programs, host.Program{Kind: host.Dracut, File: i.Name, Release: i.Release})
-		}
-	}
-	return programs
+	named := host.Filter(images, func(i Image) bool { return i.Name != "" })
+	return host.Map(named, func(i Image) host.Program { return host.Program{Kind: host.Dracut, File: i.Name, Release: i.Release} })
 }
