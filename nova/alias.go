@@ -187,11 +187,7 @@ func ParseRequest(value string) (Request, error) {
 }
 
 func (r Request) String() string {
-	var words []string
-	for _, w := range r {
-		words = append(words, fmt.Sprintf("%s:%d", w.Alias, w.Count))
-	}
-	return strings.Join(words, ",")
+	return strings.Join(host.Map(r, func(w Wanted) string { return fmt.Sprintf("%s:%d", w.Alias, w.Count) }), ",")
 }
 
 // Renamed returns the request with another alias for one of its aliases.

@@ -70,11 +70,7 @@ func ParseVersion(s string) (Version, error) {
 var versionNumbers = host.LazyRegexp(`^[0-9]+(\.[0-9]+)*`)
 
 func (v Version) String() string {
-	var numbers []string
-	for _, n := range v {
-		numbers = append(numbers, strconv.Itoa(n))
-	}
-	return strings.Join(numbers, ".")
+	return strings.Join(host.Map(v, strconv.Itoa), ".")
 }
 
 // libvirtLibrary matches the file name of libvirt's library, which contains the version as

@@ -401,10 +401,7 @@ func (o Options) warnDerived(derived []Alias) []string {
 	if len(derived) == 0 || o.Role != Compute {
 		return nil
 	}
-	var names []string
-	for _, a := range derived {
-		names = append(names, a.Name)
-	}
+	names := host.Map(derived, func(a Alias) string { return a.Name })
 	text := "aliases with names derived from the product: " + strings.Join(names, ", ") + ": "
 	if o.NamesGiven {
 		return []string{text + "the files of --names have no alias for these devices; define the same aliases on the controllers"}

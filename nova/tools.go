@@ -79,11 +79,9 @@ func generated(root host.Root, role Role) ([]Installation, error) {
 // mains returns the file by which each service that reads the files is named: that of each
 // container of kolla, or the first.
 func (i Installation) mains() (names []string) {
-	for _, name := range i.Files {
-		if strings.HasPrefix(name, kollaDir) && path.Base(name) == path.Base(DefaultConf) {
-			names = append(names, name)
-		}
-	}
+	names = host.Filter(i.Files, func(name string) bool {
+		return strings.HasPrefix(name, kollaDir) && path.Base(name) == path.Base(DefaultConf)
+	})
 	if names == nil {
 		return i.Files[:1]
 	}

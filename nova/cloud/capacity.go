@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
+
+	"gpustack/host"
 )
 
 // ErrUnknownName means that Placement has no resource class or no trait with a name.
@@ -33,11 +35,9 @@ func (p *Placement) Serving(ctx context.Context, class string, amount int, trait
 }
 
 func amounts(resources map[string]int) string {
-	var words []string
-	for _, class := range slices.Sorted(maps.Keys(resources)) {
-		words = append(words, fmt.Sprintf("%s:%d", class, resources[class]))
-	}
-	return strings.Join(words, ",")
+	return strings.Join(host.Map(slices.Sorted(maps.Keys(resources)), func(class string) string {
+		return fmt.Sprintf("%s:%d", class, resources[class])
+	}), ",")
 }
 
 // Inventory is how much of a resource class a provider has.

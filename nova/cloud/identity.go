@@ -39,10 +39,7 @@ func (c *Cloud) Project(ctx context.Context, nameOrID string) (Project, error) {
 	case len(found) == 1:
 		return Project{found[0].ID, found[0].Name}, nil
 	case len(found) > 1:
-		var ids []string
-		for _, p := range found {
-			ids = append(ids, fmt.Sprintf("%s in domain %s", p.ID, p.DomainID))
-		}
+		ids := host.Map(found, func(p projects.Project) string { return fmt.Sprintf("%s in domain %s", p.ID, p.DomainID) })
 		return Project{}, &Error{Doing: what, Reason: "several projects have that name: " + strings.Join(ids, ", ")}
 	}
 	project, err := answerOf(ctx, c, what, func(ctx context.Context) (*projects.Project, error) {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
+
+	"gpustack/host"
 )
 
 // Image is an image of Glance, without its data.
@@ -206,10 +208,7 @@ func (c *Cloud) Image(ctx context.Context, nameOrID string) (Image, error) {
 	case 1:
 		return found[0], nil
 	}
-	var ids []string
-	for _, i := range found {
-		ids = append(ids, fmt.Sprintf("%s of project %s", i.ID, i.Owner))
-	}
+	ids := host.Map(found, func(i Image) string { return fmt.Sprintf("%s of project %s", i.ID, i.Owner) })
 	return Image{}, &Error{Doing: what, Reason: fmt.Sprintf("%d images have that name: %s", len(found), strings.Join(ids, ", ")),
 		advice: "give the id instead of the name"}
 }

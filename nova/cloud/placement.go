@@ -10,6 +10,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/allocations"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
+
+	"gpustack/host"
 )
 
 // placementVersion is the first microversion in which a change of allocations contains the
@@ -112,10 +114,7 @@ func (p *Placement) Tree(ctx context.Context, name string) ([]string, error) {
 		return nil, err
 	}
 	tree, err := p.providers(ctx, "resource provider "+name, resourceproviders.ListOpts{InTree: roots[0].UUID})
-	var ids []string
-	for _, r := range tree {
-		ids = append(ids, r.UUID)
-	}
+	ids := host.Map(tree, func(p Provider) string { return p.UUID })
 	slices.Sort(ids)
 	return ids, err
 }

@@ -276,10 +276,7 @@ func (e *editor) place(last *Option) (at int, opening []string) {
 // verify returns an error unless the option has the wanted values and every other option is
 // unchanged.
 func (f *File) verify(after *File, s Setting) error {
-	var got []string
-	for _, o := range after.Find(s.Names...) {
-		got = append(got, o.Value)
-	}
+	got := host.Map(after.Find(s.Names...), func(o Option) string { return o.Value })
 	if !s.Multi && len(got) > 0 && len(s.Values) > 0 {
 		got = got[len(got)-1:]
 	}

@@ -193,20 +193,12 @@ func between(before, after map[string]string) (set map[string]string, unset []st
 			set[key] = value
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(before)) {
-		if _, stays := after[key]; !stays {
-			unset = append(unset, key)
-		}
-	}
-	return set, unset
+	return set, host.Filter(slices.Sorted(maps.Keys(before)), func(key string) bool { _, stays := after[key]; return !stays })
 }
 
 // specsText returns extra specs in words.
 func specsText(specs map[string]string) string {
-	var list []string
-	for _, key := range slices.Sorted(maps.Keys(specs)) {
-		list = append(list, key+"="+specs[key])
-	}
+	list := host.Map(slices.Sorted(maps.Keys(specs)), func(key string) string { return key + "=" + specs[key] })
 	if list == nil {
 		return "no extra specs"
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -108,13 +109,11 @@ func (s *State) differences(expected *State) (differ []string) {
 		differ = append(differ, fmt.Sprintf("its name is %s", s.Name))
 	}
 	have, want := s.lines(), expected.lines() // lines of projects are compared in any order
-	for _, l := range have {
-		if !slices.Contains(want, l) {
+	for _, l := range host.Union(have, want...) {
+		switch {
+		case !slices.Contains(want, l):
 			differ = append(differ, fmt.Sprintf("it has %s %s", l[0], l[1]))
-		}
-	}
-	for _, l := range want {
-		if !slices.Contains(have, l) {
+		case !slices.Contains(have, l):
 			differ = append(differ, fmt.Sprintf("it does not have %s %s", l[0], l[1]))
 		}
 	}

@@ -147,11 +147,9 @@ func Planned(r nova.Release, p nova.Plan) (warnings []host.Finding, err error) {
 
 // withDrivers returns functions with their drivers as a text.
 func withDrivers(functions []devspec.Reported) string {
-	var names []string
-	for _, f := range functions {
-		names = append(names, fmt.Sprintf("%s (%s)", f.Device.Address, f.Device.DriverName()))
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(host.Map(functions, func(f devspec.Reported) string {
+		return fmt.Sprintf("%s (%s)", f.Device.Address, f.Device.DriverName())
+	}), ", ")
 }
 
 func pronoun(functions []devspec.Reported) string {
