@@ -479,6 +479,7 @@ func TestAskers(t *testing.T) {
 		"host/startup.carryOut":               "gpustack boot, whole adapter",
 		"host/check.leaving":                  "TestPending of host/check",
 		"host/check.refusals":                 "host prepare",
+		"host/check.adapted":                  "TestRegrouped of host/check",
 		"host/check.never":                    "TestCheck of host/check",
 		"host/rdma/rdmaprepare.takes":         "rdma prepare --remove",
 		"host/rdma/rdmacheck.readUsed":        "script rdma_check of cmd/gpustack",
