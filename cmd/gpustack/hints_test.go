@@ -261,7 +261,7 @@ func TestBelow(t *testing.T) {
 			want = "gpustack " + path + " --root '/mnt/my node' --some 3"
 		}
 		if got := args.Below(host.NewCommand(path).Flag("some", "3"), "/mnt/my node").String(); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
+			t.Errorf("got  %s\nwant %s: args/help.go, rooted, lists the commands about a machine", got, want)
 		}
 	}
 }
