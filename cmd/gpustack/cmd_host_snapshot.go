@@ -107,8 +107,8 @@ func parseHostUnpack(c *cli.Context, f *args.Faults) []string {
 	return parseSnapshot(c, f, "FILE", "DIR")
 }
 
-func runHostUnpack(_ context.Context, u *term.UI, _ given, given []string) error {
-	file, dir := given[0], given[1]
+func runHostUnpack(_ context.Context, u *term.UI, _ given, arguments []string) error {
+	file, dir := arguments[0], arguments[1]
 	tree, err := snapshot.ReadFile(file, u.In)
 	if err != nil {
 		return err

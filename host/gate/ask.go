@@ -199,12 +199,12 @@ func (l Leaving) destroysVFs() bool { return l.Kind == AtBoot || l.Kind == Now }
 // withVFs returns functions that leave with the VFs that are destroyed then, so that the users of
 // each are named.
 func (h Host) withVFs(leaving []Leaving) []Leaving {
-	all := slices.Clone(leaving)
+	all, vfs := slices.Clone(leaving), h.Devices.VFs()
 	for _, l := range leaving {
 		if !l.destroysVFs() {
 			continue
 		}
-		for _, vf := range h.Devices.VFs()[l.Address] {
+		for _, vf := range vfs[l.Address] {
 			if !slices.ContainsFunc(all, func(l Leaving) bool { return l.Address == vf }) {
 				all = append(all, Leaving{Address: vf, Kind: Removed})
 			}

@@ -112,15 +112,15 @@ func (c *Contract) At(a pci.Address) *Function {
 
 // All returns the recorded functions. A nil contract has none.
 func (c *Contract) All() []Function {
+	return host.Value(c).Functions
+}
+
+// Addresses returns the addresses of the recorded functions, nil for a nil contract alone.
+func (c *Contract) Addresses() []pci.Address {
 	if c == nil {
 		return nil
 	}
-	return c.Functions
-}
-
-// Addresses returns the addresses of the recorded functions. A nil contract has none.
-func (c *Contract) Addresses() []pci.Address {
-	return host.Map(c.All(), func(f Function) pci.Address { return f.Address })
+	return append([]pci.Address{}, host.Map(c.Functions, func(f Function) pci.Address { return f.Address })...)
 }
 
 // IDs returns the products that a driver binds by their ids. A nil contract has none.

@@ -67,10 +67,7 @@ func (c *Containers) At(a pci.Address) *ContainerFunction {
 
 // All returns the recorded functions. A nil record has none.
 func (c *Containers) All() []ContainerFunction {
-	if c == nil {
-		return nil
-	}
-	return c.Functions
+	return host.Value(c).Functions
 }
 
 // Addresses returns the addresses of the recorded functions. A nil record has none.

@@ -43,7 +43,7 @@ func (c *checker) offered() {
 			}
 		}
 		switch {
-		case slices.ContainsFunc(c.stops, func(f host.Finding) bool { return f.Check == checkDeviceSpec }): // offers once it is mended
+		case slices.ContainsFunc(c.stops, func(f host.Finding) bool { return f.Check == checkDeviceSpec }): // what a rejected one is to offer is unknown
 		case lacking != nil:
 			verb := "has"
 			if len(lacking) > 1 {

@@ -6,17 +6,12 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/nova"
 )
 
 // recorded returns the functions of a machine that have a role, by its record.
-func recorded(guests *machine.Contract, containers *machine.Containers) (r nova.Recorded) {
-	r.Containers = containers.Addresses()
-	if guests != nil {
-		r.Given, r.Selected = append([]pci.Address{}, guests.Addresses()...), guests.Selected
-	}
-	return r
+func recorded(guests *machine.Contract, containers *machine.Containers) nova.Recorded {
+	return nova.Recorded{Given: guests.Addresses(), Selected: host.Value(guests).Selected, Containers: containers.Addresses()}
 }
 
 // inferRole returns the role of the services that a machine runs: the one with which nova configure

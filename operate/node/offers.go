@@ -20,12 +20,11 @@ import (
 )
 
 // recorded returns the functions of a machine that have a role, by its record.
-func recorded(m machine.Machine) (r nova.Recorded) {
-	if c := m.Contract.Value.There(m.Devices.Value); c != nil {
-		r.Given, r.Selected = append([]pci.Address{}, c.Addresses()...), c.Selected
+func recorded(m machine.Machine) nova.Recorded {
+	guests := m.Contract.Value.There(m.Devices.Value)
+	return nova.Recorded{
+		Given: guests.Addresses(), Selected: host.Value(guests).Selected, Returning: m.Unbooted.Value, Containers: m.Containers.Addresses(),
 	}
-	r.Returning, r.Containers = m.Unbooted.Value, m.Containers.Addresses()
-	return r
 }
 
 // judgeOffers returns what nova check finds about the functions that the nova-computes of a machine
@@ -121,10 +120,7 @@ func usedReturned(root host.Root, returned []pci.Address) (warnings []string) {
 func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address,
 	plan edit.Plan) []string {
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
-	var r nova.Recorded
-	if remains != nil {
-		r.Given, r.Selected = append([]pci.Address{}, remains.Addresses()...), remains.Selected
-	}
+	r := nova.Recorded{Given: remains.Addresses(), Selected: host.Value(remains).Selected}
 	switch {
 	case returned == nil:
 		return nil
