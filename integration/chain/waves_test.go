@@ -20,9 +20,9 @@ import (
 )
 
 // TestWaves takes two bare compute nodes to GPU instances and back with Ansible, by playbooks of
-// the collection and over ssh: their documents are collected, two waves are planned, and each wave
-// is prepared, booted, checked and returned to scheduling. Nothing is left to do then. Undone, the
-// nodes boot as they did at first, and their files are as they were.
+// the collection and over ssh: until none is left, documents are collected, the next wave is planned
+// from them, and it is prepared, booted, checked and returned to scheduling. Undone, the nodes boot
+// as they did at first, and their files are as they were.
 func TestWaves(t *testing.T) {
 	if !*full {
 		return // it takes longer than TestChain
@@ -32,12 +32,12 @@ func TestWaves(t *testing.T) {
 	c.step("both bare servers are compute nodes", func() { w.join() })
 	c.step("Ansible reaches them", func() { w.reach() })
 	c.step("gpustack is copied, and plans", func() { w.copies() })
-	c.step("documents are collected, and waves planned", func() { w.plan() })
-	c.step("wave_00 is rolled out", func() { w.rollout("wave_00", 0) })
-	c.step("wave_01 is rolled out", func() { w.rollout("wave_01", 1) })
+	c.step("the canary is rolled out", func() { w.rollout("gpu1") })
+	c.step("the other is rolled out", func() { w.rollout("gpu2") })
 	c.step("both are ready, and Nova has their GPUs", func() { w.ready() })
+	c.step("no wave is left", func() { w.done() })
 	c.step("a second rollout changes nothing", func() { w.again() })
-	c.step("both waves are undone", func() { w.undo() })
+	c.step("both are undone", func() { w.undo() })
 }
 
 // bareDisk is the disk of a server of Debian's.
@@ -54,7 +54,6 @@ type waves struct {
 	*chain
 	recorded map[string]State // of the first boot of each host
 	env      []string         // of Ansible
-	planned  []string         // the host of each wave
 }
 
 // join makes the servers compute nodes of the site, with nothing of gpustack, and notes how they
@@ -282,40 +281,49 @@ func (w *waves) unchanged() {
 	}
 }
 
-// plan: fleet plan has the collected documents, and puts the nodes into two waves, since a layout
-// has one canary.
-func (w *waves) plan() {
+// plan writes the next wave to waves.yml, as fleet plan makes it of what is collected now, and
+// returns what Ansible lists as its hosts.
+func (w *waves) plan() string {
 	t := w.t
+	t.Helper()
 	w.play("collect", "-e", "gpustack_folder="+w.dir+"/nodes")
 	_, document := w.services()
 	w.write("services.json", string(document))
 	w.write("waves.yml", w.succeed("fleet", "plan", w.dir+"/nodes", "--keep", "0", "--map", w.dir+"/services.json", "-o", "ansible-inventory"))
-	for _, wave := range []string{"wave_00", "wave_01"} {
-		cmd := exec.CommandContext(t.Context(), "ansible", "-i", w.dir+"/inventory.json", "-i", w.dir+"/waves.yml", wave, "--list-hosts")
-		cmd.Env = append(os.Environ(), append(w.env, "HOME="+w.dir)...)
-		out, err := cmd.CombinedOutput()
-		_, host, one := strings.Cut(string(out), "hosts (1):\n")
-		if err != nil || !one {
-			t.Fatalf("%s: %v\n%s\n%s", wave, err, out, w.read("waves.yml"))
-		}
-		w.planned = append(w.planned, strings.TrimSpace(host))
+	cmd := exec.CommandContext(t.Context(), "ansible", "-i", w.dir+"/inventory.json", "-i", w.dir+"/waves.yml", "wave_*", "--list-hosts")
+	cmd.Env = append(os.Environ(), append(w.env, "HOME="+w.dir)...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s\n%s", err, out, w.read("waves.yml"))
 	}
-	if sorted := slices.Sorted(slices.Values(w.planned)); !slices.Equal(sorted, []string{"gpu1", "gpu2"}) {
-		t.Fatalf("waves: %q\n%s", w.planned, w.read("waves.yml"))
+	_, hosts, _ := strings.Cut(string(out), "):\n")
+	return strings.TrimSpace(hosts)
+}
+
+// rollout rolls out the next wave, which is a host: it boots once, and the other one stays as it is.
+// The first wave is the canary of the layout that both have.
+func (w *waves) rollout(host string) {
+	t := w.t
+	t.Helper()
+	if planned := w.plan(); planned != host {
+		t.Fatalf("the next wave is %q, not %s:\n%s", planned, host, w.read("waves.yml"))
+	}
+	all, boots := w.play("rollout", "-i", w.dir+"/waves.yml")
+	if r, ran := all[host]; !ran || len(all) != 1 || r.failed+r.unreachable > 0 || r.changed == 0 {
+		t.Errorf("%s: %+v", host, all)
+	}
+	for name, n := range boots {
+		if (n == 1) != (name == host) {
+			t.Errorf("%s: boots %v", host, boots)
+		}
 	}
 }
 
-// rollout rolls out a wave: its host boots once, and the other one stays as it is.
-func (w *waves) rollout(wave string, i int) {
+// done: the command that planned the waves plans none.
+func (w *waves) done() {
 	w.t.Helper()
-	all, boots := w.play("rollout", "-i", w.dir+"/waves.yml", "-e", "gpustack_wave="+wave)
-	host := w.planned[i]
-	if r, ran := all[host]; !ran || len(all) != 1 || r.failed+r.unreachable > 0 || r.changed == 0 {
-		w.t.Errorf("%s, %s: %+v", wave, host, all)
-	}
-	other := w.planned[1-i]
-	if boots[host] != 1 || boots[other] != 0 {
-		w.t.Errorf("%s, %s: boots %v", wave, host, boots)
+	if hosts := w.plan(); hosts != "" {
+		w.t.Errorf("a wave is left: %s\n%s", hosts, w.read("waves.yml"))
 	}
 }
 
@@ -343,7 +351,7 @@ func (w *waves) ready() {
 func (w *waves) again() {
 	w.t.Helper()
 	before := w.bootIDs()
-	all, boots := w.play("rollout", "-i", w.dir+"/waves.yml", "-e", "gpustack_wave=wave_00:wave_01")
+	all, boots := w.play("rollout", "-e", "gpustack_wave=all")
 	if diff := cmp.Diff(map[string]recap{"gpu1": {}, "gpu2": {}}, all, cmp.AllowUnexported(recap{})); diff != "" || boots["gpu1"]+boots["gpu2"] != 0 {
 		w.t.Errorf("boots %v, tasks (-want +got):\n%s", boots, diff)
 	}
@@ -352,11 +360,11 @@ func (w *waves) again() {
 	}
 }
 
-// undo returns the GPUs of both waves to their hosts: they boot as at first, have the files that
+// undo returns the GPUs of both to their hosts: they boot as at first, have the files that
 // they had, and are compute nodes that Nova schedules to, without GPUs.
 func (w *waves) undo() {
 	t := w.t
-	all, boots := w.play("undo", "-i", w.dir+"/waves.yml", "-e", "gpustack_wave=wave_00:wave_01")
+	all, boots := w.play("undo", "-e", "gpustack_wave=all")
 	for _, m := range w.hosts {
 		name := m.Host.Name
 		if r, ran := all[name]; !ran || r.failed+r.unreachable > 0 || r.changed == 0 || boots[name] != 1 {
