@@ -227,9 +227,21 @@ func (h Host) Divide(vendor, product pci.ID) Division {
 	return d
 }
 
-// IsForGuests reports whether a function of the host is for guests, by its division.
-func (h Host) IsForGuests(d *pci.Device) bool {
-	return d.VendorID != nil && d.ProductID != nil && slices.Contains(h.Divide(*d.VendorID, *d.ProductID).Guests, d.Address)
+// ForGuests returns a function that reports whether a function of the host is for guests, by the
+// division of its product. Each product is divided once.
+func (h Host) ForGuests() func(*pci.Device) bool {
+	type product struct{ vendor, product pci.ID }
+	divided := map[product]map[pci.Address]bool{}
+	return func(d *pci.Device) bool {
+		if d.VendorID == nil || d.ProductID == nil {
+			return false
+		}
+		p := product{*d.VendorID, *d.ProductID}
+		if divided[p] == nil {
+			divided[p] = pci.Set(h.Divide(p.vendor, p.product).Guests)
+		}
+		return divided[p][d.Address]
+	}
 }
 
 // typesFor returns the device types of a product's functions: of those for guests or, without
@@ -251,8 +263,9 @@ func (h Host) typesFor(vendor, product pci.ID) (types []string) {
 // and of others the GPUs of the machine ([pci.GPUs]) without the console, unless it is the only one.
 func (h Host) gpus() func(*pci.Device) bool {
 	if h.Given != nil {
+		isForGuests := h.ForGuests()
 		return func(d *pci.Device) bool {
-			return (d.IsGPU() && !d.IsManagementConsole() || d.IsNVSwitch()) && h.IsForGuests(d)
+			return (d.IsGPU() && !d.IsManagementConsole() || d.IsNVSwitch()) && isForGuests(d)
 		}
 	}
 	isOfMachine := pci.GPUs(h.Devices)

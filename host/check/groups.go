@@ -76,7 +76,10 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 	finding := host.Finding{
 		Status: host.Fail, File: fmt.Sprintf("%s/%d/devices", machine.GroupsDir, g.Number),
 		Effect: fmt.Sprintf("group %d cannot be assigned to guests as prepared", g.Number),
-		Remedy: v.adapted(f),
+	}
+	add := func(seen string, a pci.Address) {
+		finding.Seen, finding.Remedy = fmt.Sprintf("group %d %s %s", g.Number, seen, a), v.adapted(f)
+		findings = append(findings, finding)
 	}
 	var come []pci.Address
 	if f.Group != nil {
@@ -89,13 +92,11 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 		for _, a := range f.Members {
 			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !members[a] {
 				parted[a] = true
-				finding.Seen = fmt.Sprintf("group %d no longer contains %s", g.Number, a)
-				findings = append(findings, finding)
+				add("no longer contains", a)
 			}
 		}
 		for _, a := range come {
-			finding.Seen = fmt.Sprintf("group %d now also contains %s", g.Number, a)
-			findings = append(findings, finding)
+			add("now also contains", a)
 		}
 	}
 	reported := pci.Set(come)

@@ -88,12 +88,11 @@ func Joined(addresses []Address, separator string) string {
 
 // Compare orders addresses by domain, bus, slot and function.
 func (a Address) Compare(b Address) int {
-	return cmp.Or(
-		cmp.Compare(a.Domain, b.Domain),
-		cmp.Compare(a.Bus, b.Bus),
-		cmp.Compare(a.Slot, b.Slot),
-		cmp.Compare(a.Function, b.Function),
-	)
+	return cmp.Compare(a.number(), b.number())
+}
+
+func (a Address) number() uint64 {
+	return uint64(a.Domain)<<24 | uint64(a.Bus)<<16 | uint64(a.Slot)<<8 | uint64(a.Function)
 }
 
 // SameSlot reports whether both functions are in one slot, and so on one card: their addresses

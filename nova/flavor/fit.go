@@ -157,9 +157,10 @@ func hints(hosts []nova.Host) string {
 // configure offers them by: those of the product that is given for it; otherwise those whose product
 // has that name, or a name that begins with it, as A100 does for A100-SXM4-80GB.
 func DevicesOf(h nova.Host, alias string, products map[string]Product) []*pci.Device {
+	isForGuests := h.ForGuests()
 	matches := func(match func(d *pci.Device) bool) (found []*pci.Device) {
 		for i := range h.Devices {
-			if d := &h.Devices[i]; match(d) && h.IsForGuests(d) {
+			if d := &h.Devices[i]; match(d) && isForGuests(d) {
 				found = append(found, d)
 			}
 		}

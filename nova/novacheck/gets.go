@@ -113,8 +113,9 @@ func (c *checker) otherTypes(name string, at []aliasAt, others []typed, isServed
 // hasForGuests reports whether a host has a device for guests that an alias selects. Where nothing is
 // offered, one that a driver of the host has, and no record, is not for guests.
 func (c *checker) hasForGuests(at []aliasAt, h nova.Host) bool {
+	isForGuests := h.ForGuests()
 	return slices.ContainsFunc(h.Devices, func(d pci.Device) bool {
 		isReady := len(c.specs) > 0 || h.Given != nil || d.Driver == nil || pci.LeavesAlone(*d.Driver)
-		return isReady && h.IsForGuests(&d) && slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
+		return isReady && isForGuests(&d) && slices.ContainsFunc(at, func(a aliasAt) bool { return nova.IsProduct(a.object, &d) })
 	})
 }

@@ -37,7 +37,8 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 	add := func(status host.Status, file string, line int, seen, effect string, remedy host.Text) {
 		findings = append(findings, finding(checkDeviceSpec, status, file, line, seen, effect, remedy))
 	}
-	configure := host.Textf("run %s", o.Configure(m))
+	command := o.Configure(m)
+	configure := host.Textf("run %s", command)
 	present := slices.DeleteFunc(slices.Clone(m.Selected), func(a pci.Address) bool { return !m.Has(a) })
 	switch lacking := o.Lacks(present); {
 	case len(lacking) == 0:
@@ -48,7 +49,7 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 		add(host.Warn, o.Files[0], 0, fmt.Sprintf("no device_spec offers %s, which host prepare has selected for guests", pci.Joined(lacking, ", ")),
 			"never assigns it to a guest", configure)
 	}
-	findings = append(findings, absent(o, m)...)
+	findings = append(findings, absent(o, m, command)...)
 	of := func(functions []devspec.Reported) [][]devspec.Reported { // those of containers have findings of their own
 		return nova.ByLine(slices.DeleteFunc(functions, func(f devspec.Reported) bool { return slices.Contains(m.Containers, f.Device.Address) }))
 	}
@@ -77,9 +78,8 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 }
 
 // absent finds functions that host prepare has selected and that the machine does not have, and
-// device specs of one address that match no function.
-func absent(o nova.Offered, m nova.Machine) (findings []host.Finding) {
-	configure := o.Configure(m)
+// device specs of one address that match no function. configure offers what is prepared.
+func absent(o nova.Offered, m nova.Machine, configure host.Command) (findings []host.Finding) {
 	specs := slices.Clone(o.Lacking)
 	for _, a := range m.Selected {
 		if m.Has(a) {

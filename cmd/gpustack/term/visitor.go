@@ -19,9 +19,15 @@ import (
 type visitor struct {
 	command func(host.Command) host.Command
 	out     bytes.Buffer
-	leaves  *json.Encoder            // to out
-	fields  map[reflect.Type][]field // of each struct, found once: a report has thousands of them
-	err     error                    // the last one
+	leaves  *json.Encoder          // to out
+	shapes  map[reflect.Type]shape // found once: a report has thousands of values of a type
+	err     error                  // the last one
+}
+
+// shape is how values of a type are printed: a leaf by the type's own method, or a struct.
+type shape struct {
+	isLeaf bool
+	fields []field // of a struct
 }
 
 // newVisitor returns a visitor that completes commands, or with nil leaves them.
@@ -29,7 +35,7 @@ func newVisitor(command func(host.Command) host.Command) *visitor {
 	if command == nil {
 		command = func(c host.Command) host.Command { return c }
 	}
-	v := visitor{command: command, fields: map[reflect.Type][]field{}}
+	v := visitor{command: command, shapes: map[reflect.Type]shape{}}
 	v.leaves = json.NewEncoder(&v.out)
 	v.leaves.SetEscapeHTML(false)
 	return &v
@@ -37,7 +43,7 @@ func newVisitor(command func(host.Command) host.Command) *visitor {
 
 // field is a printed field of a struct.
 type field struct {
-	name             string
+	name, quoted     string
 	index            []int
 	omitempty, nulls bool
 }
@@ -48,25 +54,34 @@ type member struct {
 	value json.RawMessage
 }
 
-// of returns the printed fields of a struct, in the order of encoding/json. A field that hides one of
-// an embedded struct has the same name in Go and in JSON.
-func (v *visitor) of(t reflect.Type) (list []field) {
-	if known, ok := v.fields[t]; ok {
-		return known
+// of returns the shape of a type. The fields of a struct are in the order of encoding/json. A field
+// that hides one of an embedded struct has the same name in Go and in JSON.
+func (v *visitor) of(t reflect.Type) shape {
+	is, known := v.shapes[t]
+	if known {
+		return is
 	}
+	is.isLeaf = t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	if t.Kind() == reflect.Struct {
+		is.fields = fieldsOf(t)
+	}
+	v.shapes[t] = is
+	return is
+}
+
+func fieldsOf(t reflect.Type) (list []field) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
-			list = append(list, field{name, f.Index, options == "omitempty", f.Tag.Get("null") != ""})
+			list = append(list, field{name, strconv.Quote(name) + ":", f.Index, options == "omitempty", f.Tag.Get("null") != ""})
 		}
 	}
-	v.fields[t] = list
 	return list
 }
 
 // each calls do with each printed field of a struct and its value, which is the zero value for null.
-func (v *visitor) each(of reflect.Value, do func(name string, value reflect.Value)) {
-	for _, f := range v.of(of.Type()) {
+func (v *visitor) each(of reflect.Value, do func(f field, value reflect.Value)) {
+	for _, f := range v.of(of.Type()).fields {
 		value, nilEmbedded := of.FieldByIndexErr(f.index)
 		switch {
 		case nilEmbedded != nil, f.omitempty && (value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0):
@@ -74,15 +89,15 @@ func (v *visitor) each(of reflect.Value, do func(name string, value reflect.Valu
 		case f.nulls && value.IsZero():
 			value = reflect.Value{}
 		}
-		do(f.name, value)
+		do(f, value)
 	}
 }
 
 // members returns the members of a document that a struct has, or a pointer to one; nil has none.
 func (v *visitor) members(of any) (list []member) {
 	if of != nil {
-		v.each(reflect.Indirect(reflect.ValueOf(of)), func(name string, value reflect.Value) {
-			list = append(list, member{name, v.encode(value, ",\n")})
+		v.each(reflect.Indirect(reflect.ValueOf(of)), func(f field, value reflect.Value) {
+			list = append(list, member{f.name, v.encode(value, ",\n")})
 		})
 	}
 	return list
@@ -99,8 +114,8 @@ func (v *visitor) encode(of reflect.Value, separator string) json.RawMessage {
 
 // write writes a value as it is printed, a list with a separator between its elements.
 func (v *visitor) write(of reflect.Value, separator string) {
-	if !of.IsValid() {
-		v.leaf(nil)
+	if !of.IsValid() || of.Kind() == reflect.Pointer && of.IsNil() {
+		v.out.WriteString("null")
 		return
 	}
 	t := of.Type()
@@ -111,13 +126,14 @@ func (v *visitor) write(of reflect.Value, separator string) {
 		v.leaf(v.command(of.Interface().(host.Command)))
 	case (kind == reflect.Pointer || kind == reflect.Interface) && !of.IsNil():
 		v.write(of.Elem(), separator)
-	case kind == reflect.Pointer, t.Implements(reflect.TypeFor[json.Marshaler]()), t.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+	case v.of(t).isLeaf:
 		v.leaf(of.Interface())
 	case kind == reflect.Struct:
 		v.out.WriteString("{")
 		before := ""
-		v.each(of, func(name string, value reflect.Value) {
-			v.out.WriteString(before + strconv.Quote(name) + ":")
+		v.each(of, func(f field, value reflect.Value) {
+			v.out.WriteString(before)
+			v.out.WriteString(f.quoted)
 			before = ","
 			v.write(value, ",")
 		})
