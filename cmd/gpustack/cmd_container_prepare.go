@@ -15,7 +15,6 @@ import (
 	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/driver"
-	"gpustack/host/machine"
 	"gpustack/host/steps"
 	"gpustack/operate/node"
 )
@@ -99,7 +98,7 @@ func runContainerPrepare(ctx context.Context, u *term.UI, o given, opts containe
 	if err := recoverEntries(ctx, u, engine, o, 0); err != nil {
 		return err
 	}
-	seen, reboot := node.Observe(ctx, root, machine.Record)
+	seen, reboot := node.Observe(ctx, root, true)
 	m, err := containerprepare.Observe(root, seen)
 	if err != nil {
 		return err

@@ -136,7 +136,7 @@ func runHostPrepare(ctx context.Context, u *term.UI, o given, opts hostPrepareOp
 	if err := recoverEntries(ctx, u, engine, o, 0); err != nil {
 		return err
 	}
-	m := node.ObservePrepare(root, opts.prepare)
+	m := machine.ObservePrepare(root, !opts.prepare.None) // what the host needs must not keep functions from it
 	// On a machine without such a device, other problems do not matter.
 	if absent := selection.Absent(m, opts.prepare); absent != nil {
 		switch {

@@ -189,7 +189,7 @@ func runNovaConfigure(ctx context.Context, u *term.UI, o given, opts novaConfigu
 	if err != nil {
 		return err
 	}
-	m, reboot := node.Observe(ctx, root, opts.Subjects())
+	m, reboot := node.Observe(ctx, root, opts.NeedsFunctions())
 	c, err := cloud.ObserveConfiguration(root, m, opts.ConfigureOptions)
 	if err != nil {
 		return err

@@ -94,7 +94,7 @@ DMA
 	}
 	for name, plan := range map[string]func(host.Root) []string{
 		"host prepare": func(root host.Root) []string {
-			m := prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), selection.Options{})
+			m := prepare.Observe(root, machine.ObservePrepare(root, true), selection.Options{})
 			want, err := prepare.NewWant(m, selection.Options{})
 			if err != nil {
 				return []string{err.Error()}
@@ -106,7 +106,7 @@ DMA
 		"rdma prepare for containers": rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, VFs: 2, Use: rdma.ForContainers, Netns: rdma.NetnsExclusive}),
 		"rdma prepare as a whole":     rdmaPlan(rdmaprepare.Options{Add: []pci.Address{pf}, Whole: true, Use: rdma.ForContainers}),
 		"container prepare": func(root host.Root) []string {
-			m, err := containerprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}))
+			m, err := containerprepare.Observe(root, machine.ObserveRecord(root, nil, true))
 			if err != nil {
 				return []string{err.Error()}
 			}
@@ -150,7 +150,7 @@ func replayed(t *testing.T, root host.Root) host.Root {
 // rdmaPlan returns what plans options of rdma prepare.
 func rdmaPlan(o rdmaprepare.Options) func(host.Root) []string {
 	return func(root host.Root) []string {
-		m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), o)
+		m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), o)
 		if err != nil {
 			return []string{err.Error()}
 		}

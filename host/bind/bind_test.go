@@ -25,13 +25,13 @@ import (
 var idle = machine.Uses{Running: true, Guests: guest.Report{Holders: []guest.Holder{}, Guests: []guest.Guest{}}}
 
 func observe(root host.Root) machine.Machine {
-	return machine.Observe(root, machine.RunningKernel|machine.Needs, machine.Options{})
+	return machine.ObserveDrivers(root, true)
 }
 
 // prepared has host prepare select its defaults.
 func prepared(t *testing.T, root host.Root) {
 	t.Helper()
-	observed := prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), selection.Options{})
+	observed := prepare.Observe(root, machine.ObservePrepare(root, true), selection.Options{})
 	want, err := prepare.NewWant(observed, selection.Options{})
 	if err != nil {
 		t.Fatal(err)

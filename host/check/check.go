@@ -55,7 +55,7 @@ var recordChecks = checklist.List[view]{
 	{Name: "reboot", Judge: view.reboot, Fail: checklist.PendingReboot},
 }
 
-// Verify runs all checks on a machine that was observed for [machine.Check]. Its findings are in
+// Verify runs all checks on a machine that was observed by [machine.ObserveCheck]. Its findings are in
 // the order in which an operator would look for a problem: CPU, firmware, IOMMU, arguments,
 // modules, functions and their groups, the steps of this boot, and the record. A check does not
 // repeat what only follows from a failure of another check: it does not apply until that is fixed.

@@ -28,12 +28,12 @@ import (
 )
 
 func observe(root host.Root) machine.Machine {
-	return machine.Observe(root, machine.Check, machine.Options{})
+	return machine.ObserveCheck(root, nil, nil)
 }
 
 func plan(t *testing.T, root host.Root, opts selection.Options) (prepare.Plan, error) {
 	t.Helper()
-	observed := prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), opts)
+	observed := prepare.Observe(root, machine.ObservePrepare(root, true), opts)
 	want, err := prepare.NewWant(observed, opts)
 	if err != nil {
 		return prepare.Plan{}, err

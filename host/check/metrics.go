@@ -30,8 +30,8 @@ const (
 	unknownDriver = "unknown"
 )
 
-// Metrics returns the samples of the functions for guests of a machine that was observed for
-// [machine.Check]. What is unknown has no sample.
+// Metrics returns the samples of the functions for guests of a machine that was observed by
+// [machine.ObserveCheck]. What is unknown has no sample.
 func Metrics(m machine.Machine) (samples []metrics.Sample) {
 	v := newView(m)
 	if v.phase != unseen {

@@ -39,7 +39,7 @@ func (r *reads) Dir(name string, names []string, _ error) { r.count(name+"/", na
 func TestReadOnce(t *testing.T) {
 	for name, root := range map[string]host.Root{"bare": bare(t), "planned": planned(t, selection.Options{}), "ready": ready(t, selection.Options{})} {
 		r := reads{of: map[string]int{}}
-		m := machine.Observe(root.Recorded(&r), machine.Check, machine.Options{})
+		m := machine.ObserveCheck(root.Recorded(&r), nil, nil)
 		check.Verify(m, nil, startup.State{})
 		var twice []string
 		for file, n := range r.of {

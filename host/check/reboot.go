@@ -12,7 +12,8 @@ import (
 
 // RebootRequired reports whether the running kernel does not match the record: what is recorded, or
 // the undo of what was, takes effect at the next boot only. It is Unknown, for one,
-// in a tree that shows no running kernel. m was observed for [machine.Reboot] or [machine.Check].
+// in a tree that shows no running kernel. m was observed by [machine.ObserveRecord] or
+// [machine.ObserveCheck].
 func RebootRequired(m machine.Machine) host.Bool {
 	v := newView(m)
 	unmatched := len(v.lacking)+len(v.against) > 0

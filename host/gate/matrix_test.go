@@ -278,7 +278,7 @@ func paths() []path {
 		return func(t *testing.T, root host.Root, allow []pci.Address) error {
 			options := o(address(t, pf))
 			options.Allow = allow
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), options)
+			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,11 +298,11 @@ func paths() []path {
 	}
 	return []path{
 		{"host prepare", atBoot, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
-			_, err := prepare.NewWant(prepare.Observe(root, machine.Observe(root, machine.Boot|machine.Needs, machine.Options{}), named(t, allow)), named(t, allow))
+			_, err := prepare.NewWant(prepare.Observe(root, machine.ObservePrepare(root, true), named(t, allow)), named(t, allow))
 			return err
 		}},
 		{"host bind", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
-			m := machine.Observe(root, machine.RunningKernel|machine.Needs, machine.Options{})
+			m := machine.ObserveDrivers(root, true)
 			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
 			if err != nil {
 				t.Fatal(err)
@@ -315,7 +315,7 @@ func paths() []path {
 			return err
 		}},
 		{"undo of host bind", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
-			m := machine.Observe(root, machine.RunningKernel|machine.Needs, machine.Options{})
+			m := machine.ObserveDrivers(root, true)
 			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
 			if err != nil {
 				t.Fatal(err)
@@ -338,7 +338,7 @@ func paths() []path {
 		{"rdma prepare --remove", removed, true, ofAdapter(func(a pci.Address) rdmaprepare.Options { return rdmaprepare.Options{Remove: []pci.Address{a}} })},
 		{"rdma prepare --none", removed, true, ofAdapter(func(pci.Address) rdmaprepare.Options { return rdmaprepare.Options{None: true} })},
 		{"container prepare --hca", role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
-			m, err := containerprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}))
+			m, err := containerprepare.Observe(root, machine.ObserveRecord(root, nil, true))
 			if err != nil {
 				t.Fatal(err)
 			}

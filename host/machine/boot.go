@@ -109,9 +109,16 @@ func (o *observer) readNames() {
 	o.readKernels(func(release string) (modprobe.Modules, error) { return o.names[release]() })
 }
 
+// readUndriven reads the aliases if they matter for what is in the groups of GPUs.
+func (o *observer) readUndriven() {
+	if isUndriven(o.Devices.Value) {
+		o.readAliases()
+	}
+}
+
 // readAliases reads the modules of each installed kernel, with the aliases of the devices.
-func (o *observer) readAliases(devices pci.Devices) {
-	vendors := vendors(devices)
+func (o *observer) readAliases() {
+	vendors := vendors(o.Devices.Value)
 	o.readKernels(func(release string) (modprobe.Modules, error) {
 		return modprobe.ReadModules(o.root, release, vendors...)
 	})
@@ -155,7 +162,7 @@ func vendors(devices pci.Devices) (words []string) {
 
 // readBoot reads what determines the next boot, except the kernels' modules.
 func (o *observer) readBoot() {
-	if !o.reads(Boot) {
+	if !o.boots {
 		return
 	}
 	want, _ := boot.WantIOMMU(o.CPUVendor, o.SNP)
@@ -179,7 +186,7 @@ func (o *observer) readBoot() {
 		images, err = withoutRemoved(o.root, images, entries, entriesErr)
 	}
 	o.Images = Saw("/boot", images, err)
-	if o.reads(Check) {
+	if o.checks {
 		o.readEntries(entries, entriesErr)
 		o.readInitramfs(all)
 	}
@@ -274,7 +281,7 @@ func (o *observer) readEntries(entries []boot.Entry, err error) {
 }
 
 // Obstacles returns every reason why no function of the machine can be bound, at the next boot or
-// now: errors of reading its subjects, except Check.
+// now: errors of reading what a plan needs.
 func (m *Machine) Obstacles() []error {
 	if !m.Devices.Seen() {
 		return []error{m.Devices.Err}
@@ -282,7 +289,7 @@ func (m *Machine) Obstacles() []error {
 	_, known := m.WantIOMMU()
 	var cpuErr error
 	// Where another tool sets the kernel arguments, that tool must know the CPU.
-	if unsupported := (*boot.Unsupported)(nil); m.subjects&Boot != 0 && !known && !errors.As(m.Loader.Err, &unsupported) {
+	if unsupported := (*boot.Unsupported)(nil); m.boots && !known && !errors.As(m.Loader.Err, &unsupported) {
 		cpuErr = fmt.Errorf("CPU %s: %w", m.CPUVendor, ErrCPU)
 	}
 	_, confErr := host.IfPresent(m.Conf.Value, m.Conf.Err)

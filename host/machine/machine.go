@@ -32,12 +32,11 @@ const (
 	statFile = "/proc/stat"
 )
 
-// Machine is the observed state of a machine. Observe documents which subject fills which field;
-// fields of subjects that were not observed are zero, without an error.
+// Machine is the observed state of a machine. Fields that a command does not need are not read: they
+// are zero, without an error.
 type Machine struct {
-	// Observed for every subject, for Reboot alone only if something is recorded. Warnings name
-	// other files that could not be read or parsed; warnings about single functions are in their
-	// Device.
+	// Warnings name files that could not be read or parsed; warnings about single functions are in
+	// their Device.
 	Devices      Look[pci.Devices]
 	Warnings     []string
 	ScanWarnings []string // those of Warnings about listing and naming functions
@@ -45,21 +44,21 @@ type Machine struct {
 	// Elsewhere is whether the root is a tree of files and not the running machine.
 	Elsewhere bool
 
-	// Observed for Record.
 	Contract Look[*Contract] // nil if nothing is recorded
 	// Containers is in the contract's file; nil if nothing is recorded for containers.
 	Containers *Containers
 
-	// Observed for Facts.
+	// Not for ObserveRecord and ObserveDrivers, unless something is recorded.
 	Facts          host.Facts
 	CPUVendor      string       // as in Facts, else derived from the host bridges, else "unknown"
 	Virtualization Look[string] // the CPU flag that KVM needs: "vmx", "svm", or "" for neither
 	SNP            bool         // SEV-SNP is on, or may be: it could not be read
 
-	// Observed for IOMMU.
+	// For ObserveScan and ObserveCheck.
 	IOMMU iommu.State
 
-	// Observed for Boot; Kernels for RunningKernel and, as far as they matter, Members too.
+	// For ObservePrepare and ObserveCheck; Kernels for ObserveDrivers too, of the running one, and as
+	// far as they matter for ObserveScan.
 	Kernels   Look[[]modprobe.Modules] // of every installed kernel
 	Loader    Look[Loader]
 	Generator Look[initramfs.Generator]
@@ -69,18 +68,19 @@ type Machine struct {
 	Stated    Look[[]modprobe.Stated]      // ids= of drivers for passthrough in files of others
 	Driverctl Look[map[pci.Address]string] // the drivers to which driverctl binds functions
 
-	// Observed for Needs; Mediated also for its own subject.
+	// For ObserveCheck, and for ObservePrepare and ObserveDrivers with needs; Mediated and Regions for
+	// ObserveScan too.
 	Needs    Look[guard.Needs]
 	Mediated Look[map[pci.Address]int] // number of mediated devices of each function
-	Regions  Look[iommu.Regions]       // for IOMMU too, and the kernel that boots by default, or else the running one
+	Regions  Look[iommu.Regions]       // of the kernel that boots by default, or else the running one
 
-	// Observed for Check while a recorded function is the host's, and where another record was in
-	// force when the machine was booted: guests may have what is no longer recorded.
+	// For ObserveCheck while a recorded function is the host's, and where another record was in force
+	// when the machine was booted: guests may have what is no longer recorded.
 	Uses Look[Uses]
 
 	Judged
 
-	subjects Subject // the observed subjects
+	boots bool // what determines the next boot was observed
 }
 
 // Judged are values that only host check uses.
@@ -124,33 +124,6 @@ type Judged struct {
 	Nova Look[[]host.Finding]
 }
 
-// Subject is a part of a machine that Observe reads in addition to its functions.
-type Subject uint
-
-// The subjects. A command reads only what it needs, so that other unreadable files do not make it
-// fail.
-const (
-	Facts         Subject = 1 << iota // the machine's names, CPU and boot loader
-	IOMMU                             // whether the IOMMU is on
-	Record                            // the contract
-	Boot                              // the next boot: boot loader, kernels, initramfs, modprobe; includes Facts and Record
-	RunningKernel                     // the modules of the running kernel alone; includes Record
-	Members                           // the modules of every kernel, if a function without a driver shares the group of a GPU
-	Needs                             // what determines which functions may leave the host; includes Mediated
-	Mediated                          // mediated devices
-	Check                             // everything that host check uses
-	Reboot                            // whether a reboot is pending; includes Record and, if something is recorded, Facts
-)
-
-// Options are inputs of Observe that are not in the tree.
-type Options struct {
-	PCI pci.Options
-	// Images remembers the initramfs images that Check unpacks. The caller saves it.
-	Images *initramfs.Memory
-	// Journal is the machine's, if the caller has read it. If nil, it is read for Check and Reboot.
-	Journal *change.Seen
-}
-
 // ErrNoMachine means that the root has no part of a system below it.
 var ErrNoMachine = host.WithHint(errors.New("no system found below this root"),
 	"--root takes the top of a machine's file tree; on the machine itself, leave it out")
@@ -166,89 +139,112 @@ func Find(root host.Root) error {
 	return fmt.Errorf("%s: %w", root.Path("/"), ErrNoMachine)
 }
 
-// Observe reads a machine, each file once. It changes nothing and runs no program. A value that
-// cannot be read has the error in its field.
-func Observe(root host.Root, subjects Subject, opts Options) Machine {
-	o := observer{root: root.Once(), live: root, images: opts.Images}
-	o.subjects, o.Elsewhere = subjects, !root.IsMachine()
-	if o.reads(Record | Boot | RunningKernel | Check | Reboot) {
-		o.readContract()
-	}
-	if o.reads(Check) {
-		o.subjects |= IOMMU | Boot | Needs
-	}
-	if o.reads(Check | Reboot) {
-		o.readJournal(opts.Journal)
-	}
-	if o.reads(Reboot) && !o.reads(Check) {
-		o.readTimes()
-	}
-	if o.reads(Check | Reboot) {
-		o.Running = readArguments(o.root)
-	}
-	switch recorded := o.Contract.Value != nil; { // else neither functions nor the CPU matter for Reboot
-	case o.subjects == Reboot && !recorded:
+// The observations, one for what commands of a kind need, so that files of other subjects do not make
+// them fail. Each reads a file once, changes nothing and runs no program. A value that cannot be read
+// has the error in its field. A nil journal is read, if it is needed.
+
+// ObserveScan observes the functions that opts names, what is recorded of them, and whether the IOMMU
+// is on.
+func ObserveScan(root host.Root, opts pci.Options) Machine {
+	o := newObserver(root)
+	o.findKernels()
+	o.readFacts()
+	o.scan(opts)
+	o.readState()
+	o.readMediated()
+	o.wait()
+	o.readUndriven()
+	o.readRegions(o.toAssign())
+	return o.Machine
+}
+
+// ObserveRecord observes what is recorded, whether it waits for a boot, and the functions: where
+// nothing is recorded, neither they nor the CPU matter for that, and only functions reads them.
+func ObserveRecord(root host.Root, journal *change.Seen, functions bool) Machine {
+	o := newObserver(root)
+	o.readReboot(journal)
+	if o.Contract.Value == nil && !functions {
 		return o.Machine
-	case o.reads(Reboot) && recorded:
-		o.subjects |= Facts
 	}
-	if o.reads(Boot) {
-		o.subjects |= Facts | Members
-	}
-	if o.reads(Members) {
-		o.findKernels()
-	}
-	var beside sync.WaitGroup // slow reads, each of fields of its own
-	var factWarnings []string
-	beside.Go(func() { factWarnings = o.readFacts() })
-	if o.reads(Check) {
-		beside.Go(func() { o.Types = readTypes(o.root) })
-		o.readRecord()
-	}
-	if o.reads(Boot) && !o.needsAliases() {
-		beside.Go(o.readNames)
-	}
-	devices, scanWarnings, err := pci.Scan(o.root, opts.PCI)
-	o.Devices, o.ScanWarnings = Saw(DevicesDir, devices, err), scanWarnings
-	if o.needsAliases() {
-		beside.Go(func() { o.readAliases(devices) })
-	}
-	if o.reads(RunningKernel) {
-		o.readRunningKernel()
-	}
-	if o.reads(Check) && (o.isLeaving() || o.Unbooted.Value) {
-		uses, err := ObserveUses(o.root, devices, false)
-		o.Uses = Saw(host.ProcDir, uses, err)
-	}
-	var stateWarnings []string
-	if o.reads(IOMMU) {
-		o.IOMMU, stateWarnings = iommu.ReadState(o.root, devices)
-	}
-	if o.reads(Needs) {
+	o.readFactsOfRecord()
+	o.scan(pci.Options{})
+	o.wait()
+	return o.Machine
+}
+
+// ObserveDrivers observes what a change of drivers now needs, with needs what determines which
+// functions may leave the host.
+func ObserveDrivers(root host.Root, needs bool) Machine {
+	o := newObserver(root)
+	o.readReboot(nil)
+	o.readFactsOfRecord()
+	o.scan(pci.Options{})
+	o.readRunningKernel()
+	if needs {
 		o.readNeeds()
 	}
-	if o.reads(Needs | Mediated) {
-		mediated, err := pci.ReadMediated(o.root, devices)
-		o.Mediated = Saw(DevicesDir, mediated, err)
+	o.wait()
+	if needs {
+		o.readRegions(o.Devices.Value)
 	}
-	if o.reads(Boot) {
-		o.readConf()
+	return o.Machine
+}
+
+// ObservePrepare observes what determines the next boot, with needs what determines which functions
+// may leave the host too.
+func ObservePrepare(root host.Root, needs bool) Machine {
+	o := newObserver(root)
+	o.boots = true
+	o.readReboot(nil)
+	o.findKernels()
+	o.readFacts()
+	o.scan(pci.Options{})
+	o.beside.Go(o.readAliases)
+	if needs {
+		o.readNeeds()
 	}
-	if o.reads(Check) {
-		o.readJudged()
+	o.readConf()
+	o.wait()
+	if needs {
+		o.readRegions(o.Devices.Value)
 	}
-	beside.Wait()
-	if !o.needsAliases() && o.reads(Members) && isUndriven(devices) {
-		o.readAliases(devices)
+	return o.Machine
+}
+
+// ObserveCheck observes everything that host check uses. images remembers the initramfs images that
+// it unpacks, and may be nil. The caller saves it.
+func ObserveCheck(root host.Root, images *initramfs.Memory, journal *change.Seen) Machine {
+	o := newObserver(root)
+	o.boots, o.checks, o.images = true, true, images
+	o.readJournal(journal)
+	o.Running = readArguments(o.root)
+	o.findKernels()
+	o.readFacts()
+	o.beside.Go(func() { o.Types = readTypes(o.root) })
+	o.readRecord()
+	// Aliases show which drivers can bind to a function, which a contract records already, and
+	// reading them is slow.
+	recorded := o.Contract.Value != nil || !o.Contract.Seen()
+	if recorded {
+		o.beside.Go(o.readNames)
 	}
-	if o.reads(Facts) && o.CPUVendor == "" {
-		o.CPUVendor = cpuOf(devices)
-		o.readBoot()
+	o.scan(pci.Options{})
+	if !recorded {
+		o.beside.Go(o.readAliases)
 	}
-	if o.reads(Needs | IOMMU) {
-		o.readRegions()
+	if o.isLeaving() || o.Unbooted.Value {
+		uses, err := ObserveUses(o.root, o.Devices.Value, false)
+		o.Uses = Saw(host.ProcDir, uses, err)
 	}
-	o.Warnings = append(append(append(factWarnings, stateWarnings...), scanWarnings...), o.Warnings...)
+	o.readState()
+	o.readNeeds()
+	o.readConf()
+	o.readJudged()
+	o.wait()
+	if recorded {
+		o.readUndriven()
+	}
+	o.readRegions(o.toAssign())
 	return o.Machine
 }
 
@@ -258,15 +254,60 @@ type observer struct {
 	root     host.Root // reads each file once
 	live     host.Root
 	journal  change.Seen
+	checks   bool           // everything that host check uses is observed
+	beside   sync.WaitGroup // slow reads, each of fields of its own
+	facts    bool           // they are observed
+	warnings struct{ facts, state []string }
 	releases []string                                    // of the installed kernels
 	listErr  error                                       // error of reading the releases
 	names    map[string]func() (modprobe.Modules, error) // of each release, read once
 	images   *initramfs.Memory
 }
 
-// reads reports whether at least one of the subjects is observed.
-func (o *observer) reads(one Subject) bool {
-	return o.subjects&one != 0
+// newObserver reads what is recorded.
+func newObserver(root host.Root) *observer {
+	o := &observer{root: root.Once(), live: root}
+	o.Elsewhere = !root.IsMachine()
+	contract, containers, err := ReadRecord(o.root)
+	o.Contract, o.Containers = Saw(ContractFile, contract, err), containers
+	return o
+}
+
+// wait ends the observation of what is read beside the rest.
+func (o *observer) wait() {
+	o.beside.Wait()
+	if o.facts && o.CPUVendor == "" {
+		o.CPUVendor = cpuOf(o.Devices.Value)
+		o.readBoot()
+	}
+	o.Warnings = slices.Concat(o.warnings.facts, o.warnings.state, o.ScanWarnings, o.Warnings)
+}
+
+func (o *observer) scan(opts pci.Options) {
+	devices, warnings, err := pci.Scan(o.root, opts)
+	o.Devices, o.ScanWarnings = Saw(DevicesDir, devices, err), warnings
+}
+
+func (o *observer) readState() {
+	o.IOMMU, o.warnings.state = iommu.ReadState(o.root, o.Devices.Value)
+}
+
+func (o *observer) readMediated() {
+	mediated, err := pci.ReadMediated(o.root, o.Devices.Value)
+	o.Mediated = Saw(DevicesDir, mediated, err)
+}
+
+// readReboot reads what shows whether what is recorded waits for a boot.
+func (o *observer) readReboot(journal *change.Seen) {
+	o.readJournal(journal)
+	o.readTimes()
+	o.Running = readArguments(o.root)
+}
+
+// toAssign returns the functions that guests have, or would get by default, and what goes with them.
+func (o *observer) toAssign() pci.Devices {
+	devices := o.Devices.Value
+	return devices.AtEach(withGPUs(devices, o.Contract.Value.Addresses()...))
 }
 
 // isLeaving reports whether a recorded function is the host's until the next boot.
@@ -296,13 +337,6 @@ func (o *observer) warn(warnings ...string) {
 	o.Warnings = append(o.Warnings, warnings...)
 }
 
-// needsAliases reports whether the aliases of kernels are needed. They show which drivers can bind
-// to a function, which a contract records already, and reading them is slow.
-func (o *observer) needsAliases() bool {
-	recorded := o.Contract.Value != nil || !o.Contract.Seen()
-	return o.reads(Boot) && (!o.reads(Check) || !recorded)
-}
-
 // readJournal reads the journal, unless the caller has. It is not read through the root that reads
 // each file once: an open entry is read again while its journal is locked.
 func (o *observer) readJournal(seen *change.Seen) {
@@ -313,19 +347,22 @@ func (o *observer) readJournal(seen *change.Seen) {
 	o.journal = change.Machine(o.live).Observe()
 }
 
-func (o *observer) readContract() {
-	contract, containers, err := ReadRecord(o.root)
-	o.Containers = containers
-	o.Contract = Saw(ContractFile, contract, err)
+// readFactsOfRecord reads the facts if something is recorded.
+func (o *observer) readFactsOfRecord() {
+	if o.Contract.Value != nil {
+		o.readFacts()
+	}
 }
 
-// readFacts reads the facts and, once the CPU is known, what depends on it.
-func (o *observer) readFacts() (warnings []string) {
-	if !o.reads(Facts) {
-		return nil
-	}
+// readFacts reads the facts and, once the CPU is known, what depends on it, beside the rest.
+func (o *observer) readFacts() {
+	o.facts = true
+	o.beside.Go(func() { o.warnings.facts = o.factsAndBoot() })
+}
+
+func (o *observer) factsAndBoot() (warnings []string) {
 	o.Facts, warnings = host.ReadFacts(o.root)
-	if o.reads(Boot) {
+	if o.boots {
 		flag, err := host.ReadVirtualization(o.root)
 		o.Virtualization = Saw(host.CPUInfo, flag, err)
 		if o.SNP, err = host.ReadSNP(o.root); err != nil {
@@ -342,15 +379,11 @@ func (o *observer) readFacts() (warnings []string) {
 func (o *observer) readNeeds() {
 	needs, err := guard.Observe(o.root, o.Devices.Value)
 	o.Needs = Saw("/proc/mounts", needs, err)
+	o.readMediated()
 }
 
-// readRegions reads the regions that the firmware wants mapped 1:1, of all groups if any function may
-// be named for guests, and otherwise of those of GPUs and of what is recorded.
-func (o *observer) readRegions() {
-	devices := o.Devices.Value
-	if o.reads(Check) || !o.reads(Needs) {
-		devices = devices.AtEach(withGPUs(devices, o.Contract.Value.Addresses()...))
-	}
+// readRegions reads the regions that the firmware wants mapped 1:1, of the groups of devices.
+func (o *observer) readRegions(devices pci.Devices) {
 	release := o.Default.Value
 	if release == "" {
 		running, err := o.root.ReadHead("/proc/sys/kernel/osrelease", host.MaxAttribute)

@@ -23,7 +23,7 @@ func TestByOtherMeans(t *testing.T) {
 		"no line":       {strings.Replace(bound, line, "", 1), nil},
 	} {
 		root := hosttest.Lay(t, test.archive)
-		m := machine.Observe(root, machine.Record, machine.Options{})
+		m := machine.ObserveRecord(root, nil, true)
 		got, err := m.ByOtherMeans(root)
 		if err != nil || !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, %v", name, got, err)

@@ -17,7 +17,7 @@ func TestSNPUnread(t *testing.T) {
 		"unreadable": {"mkdir sys/module/kvm_amd/parameters/sev_snp\n" + cpu, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := machine.Observe(hosttest.Lay(t, test.tree), machine.Boot, machine.Options{})
+			m := machine.ObservePrepare(hosttest.Lay(t, test.tree), false)
 			want, known := m.WantIOMMU()
 			if got := want.Args(nil).String(); !known || got != test.want {
 				t.Errorf("%q, CPU known: %v, want %q", got, known, test.want)

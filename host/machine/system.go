@@ -17,7 +17,7 @@ type System struct {
 	BootLoader *string `json:"boot_loader"`
 }
 
-// NewSystem returns what a machine runs that was observed for [machine.Facts] and [machine.IOMMU].
+// NewSystem returns what a machine runs that was observed by [ObserveScan] or [ObserveCheck].
 func NewSystem(m Machine) System {
 	return System{
 		Kernel: m.Facts.Kernel, Distribution: m.Facts.Distribution,

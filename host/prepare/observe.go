@@ -28,8 +28,8 @@ type Machine struct {
 	Journal machine.Look[[]change.Entry]
 }
 
-// Observe reads what a plan of options depends on besides a machine that was observed for
-// [machine.Boot] and [machine.Needs]. What cannot be read is an error of the plan that needs it.
+// Observe reads what a plan of options depends on besides a machine that was observed by
+// [machine.ObservePrepare]. What cannot be read is an error of the plan that needs it.
 func Observe(root host.Root, m machine.Machine, opts selection.Options) Machine {
 	devices := m.Devices.Value
 	o := Machine{Machine: m, Unit: steps.ObserveUnit(root), Places: map[pci.Address]machine.Look[string]{}}

@@ -86,7 +86,7 @@ func selectors(t *testing.T, words ...string) (list []pci.Selector) {
 }
 
 func observe(root host.Root) machine.Machine {
-	return machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
+	return machine.ObservePrepare(root, true)
 }
 
 func plan(t *testing.T, root host.Root, opts selection.Options) (prepare.Plan, error) {

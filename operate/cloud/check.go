@@ -139,7 +139,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	guests, containers, recordErr := machine.ReadRecord(root)
 	record := recorded(guests, containers)
 	if recordErr == nil {
-		record.Returning = machine.Observe(root, machine.Reboot, machine.Options{}).Unbooted.Value
+		record.Returning = machine.ObserveRecord(root, nil, false).Unbooted.Value
 	}
 	role, from := o.Role, ""
 	if role == "" {

@@ -28,16 +28,10 @@ type ConfigureOptions struct {
 	Rendered bool
 }
 
-// Subjects returns what ObserveConfiguration needs of the machine, 0 for nothing: only the files of
-// a compute node depend on its devices.
-func (o ConfigureOptions) Subjects() machine.Subject {
-	switch o.Nova.Role {
-	case nova.Controller:
-		return 0
-	case "": // what the role is inferred from is also whether a record waits for a boot
-		return machine.Record | machine.Reboot
-	}
-	return machine.Record
+// NeedsFunctions reports whether ObserveConfiguration needs the functions of the machine: only the
+// files of a compute node depend on them.
+func (o ConfigureOptions) NeedsFunctions() bool {
+	return o.Nova.Role != nova.Controller
 }
 
 // Configuration is what the options ask for on this machine.
@@ -49,8 +43,7 @@ type Configuration struct {
 }
 
 // ObserveConfiguration reads the release, the documents and the files of the machine below root. m
-// is that machine, observed for at least [ConfigureOptions.Subjects]: its functions are not read
-// again. The role "" is inferred as nova check infers it. It changes nothing.
+// is that machine, by [machine.ObserveRecord]: its functions are not read again. The role "" is inferred as nova check infers it. It changes nothing.
 //
 // Errors: [nova.ErrNoRole]; everything that cannot be read, at once; those of
 // [nova.Machine.Prepared].

@@ -49,7 +49,7 @@ func TestObservedOnce(t *testing.T) {
 		if strings.Contains(name, "inferred") {
 			o.Nova.Role = ""
 		}
-		m, _ := node.Observe(t.Context(), root, o.Subjects())
+		m, _ := node.Observe(t.Context(), root, o.NeedsFunctions())
 		if _, err := ObserveConfiguration(root, m, o); err != nil {
 			t.Logf("%s: %v", name, err)
 		}

@@ -49,10 +49,10 @@ func CheckHost(ctx context.Context, n Node, journal change.Seen) HostChecked {
 // contain. In another tree, which may be evidence, it changes nothing.
 func observeForCheck(n Node, journal change.Seen) machine.Machine {
 	if !n.Root.IsMachine() {
-		return machine.Observe(n.Root, machine.Check, machine.Options{Journal: &journal})
+		return machine.ObserveCheck(n.Root, nil, &journal)
 	}
 	images := initramfs.NewMemory(n.Root, n.Version)
-	m := machine.Observe(n.Root, machine.Check, machine.Options{Images: images, Journal: &journal})
+	m := machine.ObserveCheck(n.Root, images, &journal)
 	if err := images.Save(); err != nil {
 		warning := fmt.Sprintf("the cache of initramfs images is not used: %v", err)
 		if remedy := host.HintOf(err).String(); remedy != "" {

@@ -37,11 +37,7 @@ type DriversPlan struct {
 func (n Node) ObserveDrivers(timeout time.Duration, release bool) (Drivers, error) {
 	d := Drivers{Node: n, Timeout: timeout}
 	var usesErr error
-	subjects := machine.RunningKernel | machine.Reboot
-	if !release {
-		subjects |= machine.Needs
-	}
-	d.Machine = machine.Observe(n.Root, subjects, machine.Options{})
+	d.Machine = machine.ObserveDrivers(n.Root, !release)
 	unread := errors.Join(d.Machine.Obstacles()...)
 	if unread == nil {
 		d.uses, usesErr = machine.ObserveUses(n.Root, d.Machine.Devices.Value, driver.Ready(n.Root) == nil)

@@ -54,7 +54,7 @@ func bound(function, name string) hosttest.Step {
 func ofContainers(t *testing.T, root host.Root) {
 	t.Helper()
 	nvidia()(t, root)
-	seen, _ := node.Observe(t.Context(), root, machine.Record)
+	seen, _ := node.Observe(t.Context(), root, true)
 	m, err := containerprepare.Observe(root, seen)
 	if err != nil {
 		t.Fatal(err)

@@ -16,20 +16,17 @@ import (
 // Commands that have not observed the machine call it. If a write to sysfs of an earlier run is
 // stuck in the kernel, it reads no function: that would block too.
 func RebootRequired(ctx context.Context, root host.Root) host.Bool {
-	_, reboot := Observe(ctx, root, 0)
+	_, reboot := Observe(ctx, root, false)
 	return reboot
 }
 
-// Observe observes subjects of the machine below root, which may be 0, and whether it has to be
-// rebooted, as [RebootRequired]: the machine is read once for both.
-func Observe(ctx context.Context, root host.Root, subjects machine.Subject) (m machine.Machine, reboot host.Bool) {
+// Observe observes what is recorded, and whether the machine has to be rebooted, as [RebootRequired];
+// with functions the functions of the machine below root in any case.
+func Observe(ctx context.Context, root host.Root, functions bool) (m machine.Machine, reboot host.Bool) {
 	journal := change.Machine(root).Observe()
 	err := driver.Binder{Root: root}.Settled(ctx, journal)
-	if err == nil {
-		subjects |= machine.Reboot
-	}
-	if subjects != 0 {
-		m = machine.Observe(root, subjects, machine.Options{Journal: &journal})
+	if err == nil || functions {
+		m = machine.ObserveRecord(root, &journal, functions)
 	}
 	switch {
 	case errors.Is(err, host.ErrStuck):

@@ -28,7 +28,7 @@ func recorded(m machine.Machine) nova.Recorded {
 }
 
 // judgeOffers returns what nova check finds about the functions that the nova-computes of a machine
-// offer. The machine was observed for [machine.Check]. A failure of Nova's configuration is a
+// offer. The machine was observed by [machine.ObserveCheck]. A failure of Nova's configuration is a
 // warning here: the machine itself is ready for it. The value is nil if the machine runs no
 // nova-compute. Where the journal cannot be read, no line counts as written by gpustack. configure
 // offers what is prepared, or without a nova-compute prints how.

@@ -27,16 +27,6 @@ const (
 	Never                 // none: they are left to the operator
 )
 
-// ObservePrepare observes the machine below root for host prepare. To return all functions it reads
-// nothing of what the host needs: that must not prevent it.
-func ObservePrepare(root host.Root, options selection.Options) machine.Machine {
-	subjects := machine.Boot | machine.Reboot
-	if !options.None {
-		subjects |= machine.Needs
-	}
-	return machine.Observe(root, subjects, machine.Options{})
-}
-
 // PlanPrepare returns what host prepare plans on an observed machine, and the error with which it
 // refuses. host check asks it too, so that the two commands never disagree. command is recorded.
 func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild Rebuild, command string) (prepare.Plan, change.Work, error) {
@@ -82,7 +72,7 @@ func allowedBy(recorded *machine.Contract, allow []pci.Address) []pci.Address {
 }
 
 // RefusedByPrepare returns the errors with which host prepare, without options, refuses a machine
-// that is not prepared. The machine was observed for [machine.Check] with its journal.
+// that is not prepared. The machine was observed by [machine.ObserveCheck] with its journal.
 func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal change.Seen) []error {
 	if !m.Contract.Seen() || m.Contract.Value != nil {
 		return nil // host check asks nothing of a prepared machine
@@ -104,7 +94,7 @@ func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal c
 // ObserveRDMA observes the machine below root for rdma prepare, and whether it has to be rebooted,
 // as [RebootRequired].
 func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Machine, reboot host.Bool, err error) {
-	seen, reboot := Observe(ctx, root, machine.Record)
+	seen, reboot := Observe(ctx, root, true)
 	m, err = rdmaprepare.Observe(root, seen, options)
 	return m, reboot, err
 }

@@ -62,7 +62,7 @@ func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Pla
 	hca := address(t, adapter)
 	return map[string]func(host.Root, bool) (edit.Plan, change.Work, error){
 		"host prepare": func(root host.Root, back bool) (edit.Plan, change.Work, error) {
-			m := machine.Observe(root, machine.Boot|machine.Reboot|machine.Needs, machine.Options{})
+			m := machine.ObservePrepare(root, true)
 			plan, work, err := on(root).PlanPrepare(m, selection.Options{None: back}, node.Needed, "host prepare")
 			return plan.Files, work, err
 		},
@@ -71,7 +71,7 @@ func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Pla
 			if back {
 				o = rdmaprepare.Options{None: true}
 			}
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), o)
+			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), o)
 			if err != nil {
 				return nil, change.Work{}, err
 			}
@@ -83,7 +83,7 @@ func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Pla
 			if back {
 				o = containerprepare.Options{None: true}
 			}
-			seen, _ := node.Observe(t.Context(), root, machine.Record)
+			seen, _ := node.Observe(t.Context(), root, true)
 			m, err := containerprepare.Observe(root, seen)
 			if err != nil {
 				return nil, change.Work{}, err
@@ -343,7 +343,7 @@ func TestRebuild(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
 			observe := func() machine.Machine {
-				return machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
+				return machine.ObservePrepare(root, true)
 			}
 			if test.recorded {
 				_, work, err := on(root).PlanPrepare(observe(), first, node.Needed, "host prepare")
@@ -393,7 +393,7 @@ func TestRefusedByPrepare(t *testing.T) {
 			root := server(t)
 			hosttest.Steps(test.steps...)(t, root)
 			journal := change.Machine(root).Observe()
-			m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
+			m := machine.ObserveCheck(root, nil, &journal)
 			got := on(root).RefusedByPrepare(t.Context(), m, journal)
 			if text := fmt.Sprint(errors.Join(got...)); test.want == "" && got != nil || !strings.Contains(text, test.want) {
 				t.Errorf("%s, want %s", text, test.want)

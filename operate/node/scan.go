@@ -52,7 +52,7 @@ func (o ScanOptions) functions() pci.Options {
 
 // ReadScan returns the functions that are to be listed, and all that were read.
 func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice, err error) {
-	m := machine.Observe(root, machine.Facts|machine.IOMMU|machine.Mediated|machine.Members|machine.Record, machine.Options{PCI: opts.functions()})
+	m := machine.ObserveScan(root, opts.functions())
 	whole, err := newScan(m)
 	if err != nil {
 		return Scan{}, nil, err
@@ -236,7 +236,7 @@ func (n gpuCount) Bound() int { return n.GuestReady + n.InUse + n.bound }
 func (n gpuCount) Unseen() int { return n.Unknown - n.bound }
 
 // newScan returns the report, without states, of a machine that was observed for
-// [machine.Facts] and [machine.IOMMU].
+// [machine.ObserveScan].
 func newScan(m machine.Machine) (Scan, error) {
 	if err := m.Devices.Err; err != nil {
 		return Scan{}, err

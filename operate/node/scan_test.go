@@ -151,7 +151,7 @@ func TestPlanCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
 			test.step(t, root)
-			m := machine.Observe(root, machine.Check, machine.Options{})
+			m := machine.ObserveCheck(root, nil, nil)
 			if got := node.PlanCommand(root, m, test.refused).String(); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}

@@ -11,6 +11,7 @@ import (
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/hardware"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/rdma/rdmacheck"
 	"gpustack/host/rdma/rdmaprepare"
@@ -35,11 +36,11 @@ func TakeSnapshot(ctx context.Context, n Node, identity bool) (Snapshot, error) 
 	tree := &snapshot.Tree{}
 	n.Root = n.Root.Recorded(tree.Masked(snapshot.MaskBoot, MaskNova))
 	n.Runner.Root = n.Root
-	m := machine.Observe(n.Root, machine.Facts|machine.IOMMU|machine.Needs, machine.Options{})
-	scan, err := newScan(m)
+	scan, err := newScan(machine.ObserveScan(n.Root, pci.Options{}))
 	if err != nil {
 		return Snapshot{}, err
 	}
+	m := ReadAll(ctx, n)
 	warnings := scan.AllWarnings()
 	if err := m.Needs.Err; err != nil {
 		warnings = append(warnings, strings.Split(err.Error(), "\n")...)
@@ -47,7 +48,6 @@ func TakeSnapshot(ctx context.Context, n Node, identity bool) (Snapshot, error) 
 	if err := m.Mediated.Err; err != nil { // host prepare refuses functions with mediated devices
 		warnings = append(warnings, err.Error())
 	}
-	ReadAll(ctx, n)
 	if identity {
 		warnings = append(warnings, readIdentity(n.Root)...)
 	} else {
@@ -81,12 +81,12 @@ func readIdentity(root host.Root) (warnings []string) {
 }
 
 // ReadAll reads what host check, host prepare, rdma scan, rdma check, container check and container
-// prepare read, by doing what they do. Refusals and failed checks are what the snapshot shows
-// later, so they are no errors here.
-func ReadAll(ctx context.Context, n Node) {
+// prepare read, by doing what they do, and returns what host check reads. Refusals and failed checks
+// are what the snapshot shows later, so they are no errors here.
+func ReadAll(ctx context.Context, n Node) machine.Machine {
 	root := n.Root
 	journal := change.Machine(root).Observe()
-	m := machine.Observe(root, machine.Check, machine.Options{Journal: &journal})
+	m := machine.ObserveCheck(root, nil, &journal)
 	m.VirtType = ReadVirtType(root)
 	m.Nova, _ = judgeOffers(root, m, journal)
 	n.RefusedByPrepare(ctx, m, journal) // as host check asks it
@@ -98,8 +98,8 @@ func ReadAll(ctx context.Context, n Node) {
 
 	readAdapters(root, m)
 
-	m = machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
-	prepare.Observe(root, m, selection.Options{None: true})
+	prepare.Observe(root, machine.ObservePrepare(root, true), selection.Options{None: true})
+	return m
 }
 
 // readAdapters reads what rdma prepare reads, with options that concern every adapter. seen

@@ -10,7 +10,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/hosttest"
-	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/snapshot"
 	"gpustack/operate/node"
@@ -90,7 +89,7 @@ func replayed(t *testing.T, root host.Root) map[string]string {
 	text["rdma scan"] = fmt.Sprint(len(adapters.Adapters), adapters.Links, adapters.Warnings, err)
 	all, _, _ := pci.Scan(root, pci.Options{})
 	text["offered"] = lines(node.OfferedGPUs(root, all).Value)
-	_, reboot := node.Observe(t.Context(), root, machine.Record)
+	_, reboot := node.Observe(t.Context(), root, true)
 	text["reboot"] = reboot.String()
 	for name, value := range text {
 		text[name] = strings.ReplaceAll(value, root.Path("/"), "")

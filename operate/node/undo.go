@@ -29,7 +29,7 @@ func (n Node) PlanFilesBack(ctx context.Context, plan change.UndoPlan) (FilesBac
 	if err != nil {
 		return FilesBack{}, err
 	}
-	m, reboot := Observe(ctx, n.Root, machine.Record)
+	m, reboot := Observe(ctx, n.Root, true)
 	warnings := slices.Concat(ofLeaving(n.Root, m.Devices.Value, plan.Files), ofReturned(n.Root, m.Devices, plan.Files), offeredBack(n.Root, m.Devices.Value, plan.Files))
 	return FilesBack{UndoPlan: plan, Warnings: warnings, Reboot: reboot, contract: contract}, nil
 }

@@ -22,7 +22,7 @@ import (
 // run carries out the programs of the change.
 func prepared(t *testing.T, root host.Root, run func(context.Context, host.Program) error) (id int, err error) {
 	t.Helper()
-	m := machine.Observe(root, machine.Boot|machine.Needs, machine.Options{})
+	m := machine.ObservePrepare(root, true)
 	_, work, err := on(root).PlanPrepare(m, selection.Options{}, node.Needed, "host prepare")
 	if err != nil {
 		t.Fatal(err)

@@ -43,8 +43,8 @@ func (m Machine) exclusive() bool {
 	return m.RDMA != nil && m.RDMA.Netns == rdma.NetnsExclusive || m.Stack.Netns != nil && *m.Stack.Netns == rdma.NetnsExclusive
 }
 
-// Observe reads what a plan depends on. seen is the machine below root, observed for
-// [machine.Record]. A file that cannot be read and might prevent a plan is an error.
+// Observe reads what a plan depends on. seen is the machine below root, observed by
+// [machine.ObserveRecord]. A file that cannot be read and might prevent a plan is an error.
 func Observe(root host.Root, seen machine.Machine) (Machine, error) {
 	m := Machine{Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Guests: seen.Contract.Value, Recorded: seen.Containers}
 	if err := seen.Devices.Err; err != nil && !errors.Is(err, pci.ErrNoPCI) {

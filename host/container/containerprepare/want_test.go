@@ -34,7 +34,7 @@ func (n *node) machine() containerprepare.Machine {
 // plan plans what is wanted of a machine with the files that the node has now.
 func (n *node) plan(t *testing.T, m containerprepare.Machine, want containerprepare.Want) (containerprepare.Plan, error) {
 	t.Helper()
-	now, err := containerprepare.Observe(n.root, machine.Observe(n.root, machine.Record, machine.Options{}))
+	now, err := containerprepare.Observe(n.root, machine.ObserveRecord(n.root, nil, true))
 	if err != nil {
 		t.Fatal(err)
 	}

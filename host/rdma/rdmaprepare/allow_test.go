@@ -60,7 +60,7 @@ func TestAllowAgain(t *testing.T) {
 			if test.undone {
 				undone(t, root, pci.Identity{Address: a, VendorID: new(pci.ID(0x15b3)), ProductID: new(pci.ID(0x101b)), Path: []pci.Address{address("00:01.0")}})
 			}
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), test.options)
+			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), test.options)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -46,7 +46,7 @@ func TestMissing(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), rdmaprepare.Options{Add: []pci.Address{{}}})
+			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), rdmaprepare.Options{Add: []pci.Address{{}}})
 			if err != nil {
 				t.Fatal(err)
 			}

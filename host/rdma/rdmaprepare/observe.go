@@ -54,8 +54,8 @@ type Function struct {
 	GUIDFiles      bool             // MLNX_OFED's driver sets GUIDs of VFs by files
 }
 
-// Observe reads what a plan depends on. seen is the machine below root, observed for
-// [machine.Record]. A file that cannot be read and might prevent a plan is an
+// Observe reads what a plan depends on. seen is the machine below root, observed by
+// [machine.ObserveRecord]. A file that cannot be read and might prevent a plan is an
 // error. What the host needs is read only if the options take something from it, existing VFs
 // included: else it must not prevent returning adapters.
 func Observe(root host.Root, seen machine.Machine, o Options) (Machine, error) {

@@ -25,7 +25,7 @@ func TestVFDevice(t *testing.T) {
 		t.Run(test.text, func(t *testing.T) {
 			files := strings.Replace(machineOf([]hca{infiniband()}, "", ""), "/sriov_vf_device --\n101c\n", "/sriov_vf_device --\n"+test.text+"\n", 1)
 			root := hosttest.Lay(t, files)
-			m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), rdmaprepare.Options{Add: []pci.Address{{}}})
+			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), rdmaprepare.Options{Add: []pci.Address{{}}})
 			if test.err != "" {
 				if err == nil || !strings.Contains(err.Error(), test.err) {
 					t.Fatalf("%v, want %s", err, test.err)

@@ -107,7 +107,7 @@ func machineOf(adapters []hca, commands, files string) string {
 // plan observes and plans, and returns the error as text.
 func plan(t *testing.T, root host.Root, o rdmaprepare.Options) (rdmaprepare.Plan, string) {
 	t.Helper()
-	m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), o)
+	m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), o)
 	if err != nil {
 		return rdmaprepare.Plan{}, err.Error()
 	}
@@ -441,7 +441,7 @@ func TestLAG(t *testing.T) {
 	}
 	second := rdmaprepare.Options{Add: []pci.Address{{Bus: 0x3b, Function: 1}}, Whole: true, Use: rdma.ForContainers}
 	root := hosttest.Lay(t, string(text))
-	m, err := rdmaprepare.Observe(root, machine.Observe(root, machine.Record, machine.Options{}), second)
+	m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), second)
 	if err != nil {
 		t.Fatal(err)
 	}
