@@ -3,11 +3,7 @@ package host
 // Split returns the errors that err joins, each a part of its own, in their order: none for nil.
 func Split(err error) []error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []error
-		for _, e := range joined.Unwrap() {
-			all = append(all, Split(e)...)
-		}
-		return all
+		return FlatMap(joined.Unwrap(), Split)
 	}
 	if err == nil {
 		return nil

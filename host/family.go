@@ -56,11 +56,7 @@ func (f Family) Install(p Packages) string {
 	if p[f] != "" {
 		return programs[f] + " " + p[f]
 	}
-	var all []string
-	for _, family := range []Family{DebianFamily, RHELFamily, SUSEFamily} {
-		if p[family] != "" {
-			all = append(all, programs[family]+" "+p[family])
-		}
-	}
+	all := Map(Filter([]Family{DebianFamily, RHELFamily, SUSEFamily}, func(family Family) bool { return p[family] != "" }),
+		func(family Family) string { return programs[family] + " " + p[family] })
 	return "the packages of this distribution: " + strings.Join(all, ", or ")
 }

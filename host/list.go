@@ -18,6 +18,14 @@ func Map[T, U any](list []T, of func(T) U) (made []U) {
 	return made
 }
 
+// FlatMap returns what of makes of each value of a list, one after another.
+func FlatMap[T, U any](list []T, of func(T) []U) (made []U) {
+	for _, v := range list {
+		made = append(made, of(v)...)
+	}
+	return made
+}
+
 // Filter returns the values of a list that keep accepts, nil for none.
 func Filter[S ~[]T, T any](list S, keep func(T) bool) (kept S) {
 	for _, v := range list {

@@ -135,10 +135,5 @@ func (t Text) Render(line func(Command) string) string {
 
 // Commands returns the commands of the text, in order.
 func (t Text) Commands() (all []Command) {
-	for _, p := range t {
-		if !p.command.IsZero() {
-			all = append(all, p.command)
-		}
-	}
-	return all
+	return Map(Filter(t, func(p Part) bool { return !p.command.IsZero() }), func(p Part) Command { return p.command })
 }

@@ -160,11 +160,8 @@ func NewPlan(root host.Root, m machine.Machine, opts selection.Options, uses mac
 	var planErr error
 	l.Plan, planErr = driver.New(root, n.Devices, goals, false)
 	errs = append(errs, planErr)
-	for _, name := range l.Load {
-		if n.kernel != nil && !n.kernel.Loadable(name) {
-			errs = append(errs, fmt.Errorf("driver %s: %w", name, errNoModule))
-		}
-	}
+	errs = append(errs, host.Map(host.Filter(l.Load, func(name string) bool { return n.kernel != nil && !n.kernel.Loadable(name) }),
+		func(name string) error { return fmt.Errorf("driver %s: %w", name, errNoModule) })...)
 	if mode.StopServices {
 		var servicesErr error
 		l.Services, servicesErr = n.services(l.Plan, uses)

@@ -26,12 +26,8 @@ var errOfGuests = host.WithHint(host.WithCode(errors.New("is recorded for guests
 // ofGuests returns an error that names the functions which are recorded for guests, if the others
 // are to return to containers.
 func ofGuests(record *machine.Contract, functions []pci.Address, to machine.Role) error {
-	var errs []error
-	for _, a := range functions {
-		if to == machine.OfContainer && record.At(a) != nil {
-			errs = append(errs, gate.Refuse(a, errOfGuests))
-		}
-	}
+	errs := host.Map(host.Filter(functions, func(a pci.Address) bool { return to == machine.OfContainer && record.At(a) != nil }),
+		func(a pci.Address) error { return gate.Refuse(a, errOfGuests) })
 	return errors.Join(errs...)
 }
 

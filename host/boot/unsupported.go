@@ -223,11 +223,8 @@ func (p *probe) unifiedImages(systemdBoot, grub bool) (images []string) {
 		dir := path.Join(partition, "EFI/Linux")
 		names, err := p.root.ReadDir(dir)
 		p.keep(err)
-		for _, name := range names {
-			if strings.EqualFold(path.Ext(name), ".efi") {
-				images = append(images, path.Join(dir, name))
-			}
-		}
+		images = append(images, host.Map(host.Filter(names, func(name string) bool { return strings.EqualFold(path.Ext(name), ".efi") }),
+			func(name string) string { return path.Join(dir, name) })...)
 		entries, err := readAllEntries(p.root, entriesDir(partition))
 		p.keep(err)
 		for _, e := range entries {

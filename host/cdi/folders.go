@@ -112,8 +112,6 @@ func (f Folders) Devices() []Device {
 // All returns every problem: those of folders, then those of files.
 func (f Folders) All() []Problem {
 	all := slices.Clone(f.Problems)
-	for _, file := range f.Files {
-		all = append(all, file.Problems...)
-	}
+	all = append(all, host.FlatMap(f.Files, func(file File) []Problem { return file.Problems })...)
 	return all
 }

@@ -89,11 +89,8 @@ func (f *Folders) otherFolder(kind string, files []*File) {
 			continue
 		}
 		var others, lost []string
-		for _, o := range files {
-			if o.Priority > file.Priority {
-				others = append(others, o.Path)
-			}
-		}
+		others = host.Map(host.Filter(files, func(o *File) bool { return o.Priority > file.Priority }),
+			func(o *File) string { return o.Path })
 		for n := range file.Spec.Devices {
 			name := file.deviceName(n)
 			if slices.ContainsFunc(f.devices, func(d Device) bool { return d.Name == name && d.File != "" && d.File != file.Path }) {

@@ -32,12 +32,8 @@ func Text(spec specs.Spec) ([]byte, error) {
 		return nil, fmt.Errorf("CDI spec of kind %s: %w", spec.Kind, err)
 	}
 	_, problems := Parse("CDI spec of kind "+spec.Kind, b.Bytes())
-	var all []error
-	for _, p := range problems {
-		if p.Status == host.Fail {
-			all = append(all, errors.New(p.String()))
-		}
-	}
+	all := host.Map(host.Filter(problems, func(p Problem) bool { return p.Status == host.Fail }),
+		func(p Problem) error { return errors.New(p.String()) })
 	if len(all) > 0 {
 		return nil, errors.Join(all...)
 	}

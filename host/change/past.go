@@ -45,10 +45,7 @@ func (k Files) past(f File, now *edit.File, entry Entry, later []Entry) Past {
 	if f.Secret {
 		c.Shown = k.Masked
 	}
-	var records []File
-	for _, e := range later {
-		records = append(records, host.Filter(e.Files, func(l File) bool { return l.Name == f.Name })...)
-	}
+	records := host.FlatMap(later, func(e Entry) []File { return host.Filter(e.Files, func(l File) bool { return l.Name == f.Name }) })
 	if after, ok := f.Then(now, records); ok {
 		if before, ok := f.Previous(after); ok {
 			c.Before, c.After = before, after

@@ -21,11 +21,7 @@ func warningsOf(ctx context.Context, journal Seen) (warnings []string) {
 	case err != nil:
 		warnings = append(warnings, fmt.Sprintf("cannot determine whether earlier changes were interrupted: %v", err))
 	}
-	for _, l := range left {
-		if !OnMachine(l.Entry) && !l.Running {
-			warnings = append(warnings, l.Text())
-		}
-	}
+	warnings = append(warnings, host.Map(host.Filter(left, func(l Left) bool { return !OnMachine(l.Entry) && !l.Running }), Left.Text)...)
 	return warnings
 }
 
@@ -36,10 +32,7 @@ func AllWarnings(ctx context.Context, dir string) (warnings []string) {
 	if err != nil {
 		return nil
 	}
-	for _, store := range all {
-		warnings = append(warnings, warningsOf(ctx, store.Observe())...)
-	}
-	return warnings
+	return host.FlatMap(all, func(store Store) []string { return warningsOf(ctx, store.Observe()) })
 }
 
 // Look reads the journal of the machine below root, once, with the warnings of [AllWarnings], of

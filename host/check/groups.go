@@ -84,11 +84,7 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 	var come []pci.Address
 	if f.Group != nil {
 		recorded, members := pci.Set(f.Members), pci.Set(g.Members)
-		for _, a := range g.Members {
-			if !recorded[a] && !v.movedTo[a] {
-				come = append(come, a)
-			}
-		}
+		come = append(come, host.Filter(g.Members, func(a pci.Address) bool { return !recorded[a] && !v.movedTo[a] })...)
 		for _, a := range f.Members {
 			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !members[a] {
 				parted[a] = true

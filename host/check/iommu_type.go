@@ -21,10 +21,9 @@ func (v view) iommuType() []host.Finding {
 	case len(v.Types.Value) == 0:
 		return checklist.NA("not shown by this kernel")
 	}
-	var types []string
-	for _, t := range slices.Sorted(maps.Keys(v.Types.Value)) {
-		types = append(types, fmt.Sprintf("%s for %s", t, host.Numbered(v.Types.Value[t], "group")))
-	}
+	types := host.Map(slices.Sorted(maps.Keys(v.Types.Value)), func(t string) string {
+		return fmt.Sprintf("%s for %s", t, host.Numbered(v.Types.Value[t], "group"))
+	})
 	seen := strings.Join(types, ", ")
 	if v.Running.Value.Passthrough() == host.Yes && v.Types.Value["identity"] == 0 && len(v.against) == 0 {
 		return []host.Finding{{

@@ -224,9 +224,7 @@ func (i Injector) Gives(d nvidia.Driver, image *Image, architecture string) Give
 		slices.ContainsFunc(image.Folders, func(dir string) bool { return path.Base(dir) == multiarch })) {
 		g.Folder = "/usr/lib/" + multiarch
 	}
-	for _, gpu := range d.GPUs {
-		g.Functions = append(g.Functions, gpu.Address)
-	}
+	g.Functions = append(g.Functions, host.Map(d.GPUs, func(gpu nvidia.GPU) pci.Address { return gpu.Address })...)
 	if d.Loaded != nil {
 		g.Version = d.Loaded.Version
 	}

@@ -80,12 +80,8 @@ func (r *imageReader) names(dir string) []string {
 
 // matching returns the entries of a folder with a prefix, as paths.
 func (r *imageReader) matching(dir, prefix string) (paths []string) {
-	for _, name := range r.names(dir) {
-		if strings.HasPrefix(name, prefix) {
-			paths = append(paths, path.Join(dir, name))
-		}
-	}
-	return paths
+	return host.Map(host.Filter(r.names(dir), func(name string) bool { return strings.HasPrefix(name, prefix) }),
+		func(name string) string { return path.Join(dir, name) })
 }
 
 func (r *imageReader) read() {

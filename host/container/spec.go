@@ -174,12 +174,8 @@ func addHCA(spec *specs.Spec, stack rdma.Stack, address pci.Address, umad bool) 
 		spec.Devices = append(spec.Devices, specs.Device{
 			Name: address.String(), ContainerEdits: specs.ContainerEdits{DeviceNodes: []*specs.DeviceNode{verbs(a.Verbs.Name)}},
 		})
-		var nodes []*specs.DeviceNode
-		for _, p := range a.Ports {
-			if umad && p.UMAD != nil {
-				nodes = append(nodes, verbs(p.UMAD.Name))
-			}
-		}
+		nodes := host.Map(host.Filter(a.Ports, func(p rdma.Port) bool { return umad && p.UMAD != nil }),
+			func(p rdma.Port) *specs.DeviceNode { return verbs(p.UMAD.Name) })
 		if len(nodes) > 0 {
 			spec.Devices = append(spec.Devices, specs.Device{Name: address.String() + "-umad", ContainerEdits: specs.ContainerEdits{DeviceNodes: nodes}})
 		}

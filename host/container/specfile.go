@@ -18,10 +18,7 @@ func NamesOf(spec *specs.Spec) (names []string) {
 	if spec == nil {
 		return nil
 	}
-	for _, d := range spec.Devices {
-		names = append(names, spec.Kind+"="+d.Name)
-	}
-	return names
+	return host.Map(spec.Devices, func(d specs.Device) string { return spec.Kind + "=" + d.Name })
 }
 
 // SpecFiles returns the paths of all spec files of gpustack: what [PutSpec] and [BootSpec] need to

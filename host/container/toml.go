@@ -106,10 +106,7 @@ var (
 // It is no parser of TOML, which engines have; a file that they refuse gives what its lines say.
 func parseTOML(data []byte, file string) (all settings) {
 	parts := func(text string) (parts []string) {
-		for _, match := range tomlPart().FindAllStringSubmatch(text, -1) {
-			parts = append(parts, match[1]+match[2]+match[3])
-		}
-		return parts
+		return host.Map(tomlPart().FindAllStringSubmatch(text, -1), func(match []string) string { return match[1] + match[2] + match[3] })
 	}
 	var table []string
 	for line := range strings.Lines(string(data)) {

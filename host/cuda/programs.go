@@ -232,9 +232,5 @@ func Programs(r Output) []Program {
 	if r.Gap != nil && *r.Gap == len(r.Lines) {
 		o.miss()
 	}
-	var programs []Program
-	for _, o := range all {
-		programs = append(programs, o.program())
-	}
-	return programs
+	return host.Map(all, (*reading).program)
 }

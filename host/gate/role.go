@@ -52,11 +52,7 @@ func (r Records) any(devices pci.Devices, a pci.Address, recorded []pci.Address)
 // Conflicts returns an error for each function that has two roles. Every command that changes a
 // record asks it, and so does every undo.
 func (r Records) Conflicts(devices pci.Devices) (errs []error) {
-	for _, a := range r.Guests.Addresses() {
-		if r.Adapter(devices, a) != nil {
-			errs = append(errs, ofGuests(a))
-		}
-	}
+	errs = host.Map(host.Filter(r.Guests.Addresses(), func(a pci.Address) bool { return r.Adapter(devices, a) != nil }), ofGuests)
 	for _, a := range r.Containers.Addresses() {
 		if p := r.Adapter(devices, a); p != nil && p.Use == rdma.ForGuests || r.ForGuests(devices, a) {
 			errs = append(errs, ofContainers(a, "is for containers"))

@@ -60,12 +60,8 @@ func (g *guard) claims(parts []part) (map[pci.Address][]Claimant, error) {
 	}
 	claims := map[pci.Address][]Claimant{}
 	for _, p := range parts {
-		var found []Claimant
-		for _, u := range uses {
-			if u.name == p.name {
-				found = append(found, Claimant{What: node(p.name) + " " + u.what, File: u.file})
-			}
-		}
+		found := host.Map(host.Filter(uses, func(u diskUse) bool { return u.name == p.name }),
+			func(u diskUse) Claimant { return Claimant{What: node(p.name) + " " + u.what, File: u.file} })
 		above, err := g.aboveOf(p.name)
 		if err != nil {
 			return nil, err

@@ -39,12 +39,9 @@ func kollaDirs() []string {
 // If none runs, since systemd may start it on demand, they may be in any of the directories.
 func (o *observer) domains(processes []process) {
 	l := o.access(sourceDomains)
-	var missing []string
-	for _, dir := range append([]string{definedDir}, kollaDirs()...) {
-		if !o.domainsOf(o.root, "", dir, false) {
-			missing = append(missing, dir)
-		}
-	}
+	missing := host.Filter(append([]string{definedDir}, kollaDirs()...), func(dir string) bool {
+		return !o.domainsOf(o.root, "", dir, false)
+	})
 	o.domainsOf(o.root, "", runningDir, true) // absent until a daemon has run
 	daemons := false
 	for _, p := range processes {

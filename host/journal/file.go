@@ -151,9 +151,7 @@ func (f File) Replaced() []byte {
 		return nil
 	}
 	lines := []byte{}
-	for _, p := range f.Back {
-		lines = append(lines, p.Text...)
-	}
+	lines = append(lines, host.FlatMap(f.Back, func(p Piece) []byte { return p.Text })...)
 	return lines
 }
 

@@ -125,19 +125,12 @@ func (l *limitReader) dropIns(dirs []string) []string {
 			}
 		}
 	}
-	var ordered []string
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		ordered = append(ordered, files[name])
-	}
-	return ordered
+	return host.Map(slices.Sorted(maps.Keys(files)), func(name string) string { return files[name] })
 }
 
 // below returns the folders, each with a name added.
 func below(dirs []string, name string) (all []string) {
-	for _, dir := range dirs {
-		all = append(all, path.Join(dir, name))
-	}
-	return all
+	return host.Map(dirs, func(dir string) string { return path.Join(dir, name) })
 }
 
 // unit adds the limit of a service that is installed and not masked.
@@ -266,9 +259,7 @@ func (l *limitReader) users() {
 			found[words[0]] = UserLimit{words[0], Setting{bytes, file, number}}
 		}
 	}
-	for _, domain := range order {
-		l.Domains = append(l.Domains, found[domain])
-	}
+	l.Domains = append(l.Domains, host.Map(order, func(domain string) UserLimit { return found[domain] })...)
 }
 
 var errLimit = errors.New("neither a number of KiB nor unlimited")

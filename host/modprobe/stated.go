@@ -96,11 +96,8 @@ func bootFiles(root host.Root) ([]string, error) {
 		if err != nil && !host.IsAbsent(err) {
 			return nil, err
 		}
-		for _, name := range found {
-			if path.Ext(name) == ".conf" && name[0] != '.' {
-				names = append(names, path.Join(dir, name))
-			}
-		}
+		names = append(names, host.Map(host.Filter(found, func(name string) bool { return path.Ext(name) == ".conf" && name[0] != '.' }),
+			func(name string) string { return path.Join(dir, name) })...)
 	}
 	return names, nil
 }

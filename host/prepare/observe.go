@@ -60,11 +60,8 @@ func (m Machine) files() []string {
 	if m.Loader.Value != nil {
 		files = append(files, m.Loader.Value.Files()...)
 	}
-	for _, s := range m.StatedByOthers() {
-		if s.Number != 0 {
-			files = append(files, s.File)
-		}
-	}
+	files = append(files, host.Map(host.Filter(m.StatedByOthers(), func(s modprobe.Stated) bool { return s.Number != 0 }),
+		func(s modprobe.Stated) string { return s.File })...)
 	for a := range m.Driverctl.Value {
 		files = append(files, machine.DriverctlFile(a))
 	}

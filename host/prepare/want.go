@@ -213,12 +213,8 @@ var errPrevented = host.WithHint(errors.New("keeps the driver for guests from be
 
 // prevented returns an error for each setting that keeps a driver of the contract from being loaded.
 func (n node) prevented(c machine.Contract) (errs []error) {
-	for _, line := range modprobe.Preventing(n.Conf, n.Loader.Args().String(), c.Modules(n.Kernels)...) {
-		if line.StopsNames() {
-			errs = append(errs, fmt.Errorf("%s %w", line, errPrevented))
-		}
-	}
-	return errs
+	return host.Map(host.Filter(modprobe.Preventing(n.Conf, n.Loader.Args().String(), c.Modules(n.Kernels)...), modprobe.Line.StopsNames),
+		func(line modprobe.Line) error { return fmt.Errorf("%s %w", line, errPrevented) })
 }
 
 // function returns the record of one function, including how it is bound. staying has the products

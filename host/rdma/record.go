@@ -115,11 +115,8 @@ func (r *Record) find(is func(Prepared) bool) *Prepared {
 func (r *Record) Whole() []pci.Address {
 	var whole []pci.Address
 	if r != nil {
-		for _, p := range r.Adapters {
-			if p.Whole {
-				whole = append(whole, p.Address)
-			}
-		}
+		whole = append(whole, host.Map(host.Filter(r.Adapters, func(p Prepared) bool { return p.Whole }),
+			func(p Prepared) pci.Address { return p.Address })...)
 	}
 	return whole
 }

@@ -224,13 +224,9 @@ func dropIns(root host.Root, unit string) (files []string, err error) {
 	}
 	var dirs []string
 	for _, top := range host.UnitDirs() {
-		for _, name := range names {
-			dirs = append(dirs, path.Join(top, name+".d"))
-		}
+		dirs = append(dirs, host.Map(names, func(name string) string { return path.Join(top, name+".d") })...)
 	}
-	for _, top := range host.UnitDirs() {
-		dirs = append(dirs, path.Join(top, "service.d"))
-	}
+	dirs = append(dirs, host.Map(host.UnitDirs(), func(top string) string { return path.Join(top, "service.d") })...)
 	seen := map[string]bool{}
 	for _, dir := range dirs {
 		found, err := root.ReadDir(dir)

@@ -201,11 +201,8 @@ func containerSteps(c *observed.Containers, adapters []Step) (steps []Step) {
 	}
 	if len(c.All()) > len(gpus) {
 		needs := []string{}
-		for _, s := range adapters {
-			if s.Kind == KindDriver && c.At(*s.Address) != nil {
-				needs = append(needs, s.ID)
-			}
-		}
+		needs = append(needs, host.Map(host.Filter(adapters, func(s Step) bool { return s.Kind == KindDriver && c.At(*s.Address) != nil }),
+			func(s Step) string { return s.ID })...)
 		addSpec(SpecOfHCAs, needs)
 	}
 	return steps

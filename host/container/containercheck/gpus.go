@@ -69,10 +69,7 @@ func (v view) gpus() []host.Finding {
 
 // titles names GPUs with their drivers.
 func titles(gpus []*pci.Device) string {
-	var all []string
-	for _, d := range gpus {
-		all = append(all, fmt.Sprintf("%s (%s)", d.Address, orNone(d.DriverName())))
-	}
+	all := host.Map(gpus, func(d *pci.Device) string { return fmt.Sprintf("%s (%s)", d.Address, orNone(d.DriverName())) })
 	return strings.Join(all, ", ")
 }
 

@@ -92,12 +92,7 @@ type runs struct {
 func (v view) imageDrivers(i container.Image, add adder) (all []runs) {
 	d := v.Driver.Value
 	own := func(link string) (libraries []container.ImageLibrary) {
-		for _, l := range i.Libraries {
-			if l.Link == link && !l.Forward {
-				libraries = append(libraries, l)
-			}
-		}
-		return libraries
+		return host.Filter(i.Libraries, func(l container.ImageLibrary) bool { return l.Link == link && !l.Forward })
 	}
 	if d.Loaded == nil {
 		for _, l := range own(container.CUDALink) {

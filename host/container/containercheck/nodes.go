@@ -37,12 +37,7 @@ func (v view) nodes() []host.Finding {
 	fail := func(file, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
 	}
-	var minors []int
-	for _, g := range d.GPUs {
-		if g.Minor != nil {
-			minors = append(minors, *g.Minor)
-		}
-	}
+	minors := host.Map(host.Filter(d.GPUs, func(g nvidia.GPU) bool { return g.Minor != nil }), func(g nvidia.GPU) int { return *g.Minor })
 	wanted := nvidia.Nodes(minors...)
 	for _, file := range wanted {
 		node := d.Node(file)

@@ -17,10 +17,7 @@ import (
 // has one line for all of them.
 func (v view) specs() []host.Finding {
 	all := v.Specs
-	var findings []host.Finding
-	for _, p := range all.All() {
-		findings = append(findings, v.specFinding(p))
-	}
+	findings := host.Map(all.All(), v.specFinding)
 	if len(all.Files) == 0 && findings == nil {
 		return checklist.NA("no CDI spec in /etc/cdi or /run/cdi")
 	}

@@ -23,10 +23,7 @@ func memlockFile(unit string) string {
 
 // memlockFiles returns the drop-ins of all services.
 func memlockFiles() (files []string) {
-	for _, unit := range memlock.Services() {
-		files = append(files, memlockFile(unit))
-	}
-	return files
+	return host.Map(memlock.Services(), memlockFile)
 }
 
 // planMemlock plans the drop-ins of the installed services that start containers or jobs: one for

@@ -80,9 +80,7 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 	}
 	stack := c.Machine.Stack.Value
 	c.Warnings = append(append([]string{}, warnings...), stack.Warnings...)
-	for _, a := range stack.Adapters {
-		c.Warnings = append(c.Warnings, a.Warnings...)
-	}
+	c.Warnings = append(c.Warnings, host.FlatMap(stack.Adapters, func(a rdma.Adapter) []string { return a.Warnings })...)
 	return c, nil
 }
 
@@ -125,10 +123,7 @@ func (v view) each(judge func(rdma.Adapter) []host.Finding) []host.Finding {
 // eachPort returns the findings of a check for every port.
 func (v view) eachPort(judge func(rdma.Adapter, rdma.Port) []host.Finding) []host.Finding {
 	return v.each(func(a rdma.Adapter) (findings []host.Finding) {
-		for _, p := range a.Ports {
-			findings = append(findings, judge(a, p)...)
-		}
-		return findings
+		return host.FlatMap(a.Ports, func(p rdma.Port) []host.Finding { return judge(a, p) })
 	})
 }
 

@@ -22,11 +22,7 @@ func (v view) recorded(judge func(rdma.Prepared, *pci.Device) []host.Finding) []
 	case v.Devices == nil:
 		return checklist.NA("the PCI functions of the machine are not shown")
 	}
-	var findings []host.Finding
-	for _, p := range v.Record.Value.Adapters {
-		findings = append(findings, judge(p, v.Devices.At(p.Address))...)
-	}
-	return findings
+	return host.FlatMap(v.Record.Value.Adapters, func(p rdma.Prepared) []host.Finding { return judge(p, v.Devices.At(p.Address)) })
 }
 
 // differs returns how the function at the address of a recorded adapter differs from it, or "".

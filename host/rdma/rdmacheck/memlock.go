@@ -20,10 +20,7 @@ func (v view) memlock() []host.Finding {
 	if v.Stack.Seen() && !slices.ContainsFunc(v.Stack.Value.Adapters, usable) {
 		return checklist.NA("no adapter that processes of this host can use")
 	}
-	var findings []host.Finding
-	for _, err := range v.Limits.Errs {
-		findings = append(findings, host.Finding{Status: host.NA, Seen: err.Error()})
-	}
+	findings := host.Map(v.Limits.Errs, func(err error) host.Finding { return host.Finding{Status: host.NA, Seen: err.Error()} })
 	const effect = `registering memory fails: "RLIMIT_MEMLOCK is 16384 bytes. This will severely limit memory registrations." ` +
 		`(root is not warned), then "Couldn't register MR"`
 	checked := 0

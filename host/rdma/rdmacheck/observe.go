@@ -87,9 +87,7 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen) Machine {
 	if record == nil {
 		return m
 	}
-	for _, f := range record.Files {
-		m.Files = append(m.Files, machine.ReadHash(root, f.Name))
-	}
+	m.Files = append(m.Files, host.Map(record.Files, func(f rdma.File) machine.Look[string] { return machine.ReadHash(root, f.Name) })...)
 	m.Booted = machine.ReadBootTime(root)
 	m.Prepared = preparedAt(journal.Entries)
 	if m.phase() == pending {

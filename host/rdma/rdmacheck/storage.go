@@ -17,12 +17,7 @@ func (v view) storage() []host.Finding {
 	if !v.Modules.Seen() {
 		return checklist.Unread(v.Modules.File, v.Modules.Err)
 	}
-	var loaded []string
-	for _, name := range storageModules {
-		if v.Modules.Value[name] {
-			loaded = append(loaded, name)
-		}
-	}
+	loaded := host.Filter(storageModules, func(name string) bool { return v.Modules.Value[name] })
 	if loaded == nil {
 		return checklist.Pass("no module of storage over RDMA is loaded")
 	}

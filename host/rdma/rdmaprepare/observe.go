@@ -109,12 +109,8 @@ func Observe(root host.Root, seen machine.Machine, o Options) (Machine, error) {
 
 // readBonds reads the bonds of adapters.
 func (m Machine) readBonds(root host.Root) gate.Bonds {
-	var adapters []pci.Address
-	for _, a := range m.Stack.Adapters {
-		if a.Address != nil && !a.IsVF() {
-			adapters = append(adapters, *a.Address)
-		}
-	}
+	adapters := host.Map(host.Filter(m.Stack.Adapters, func(a rdma.Adapter) bool { return a.Address != nil && !a.IsVF() }),
+		func(a rdma.Adapter) pci.Address { return *a.Address })
 	return gate.ReadBonds(root, adapters...)
 }
 

@@ -153,11 +153,9 @@ func (w *wanting) recordAllowed() {
 	if w.Recorded != nil {
 		w.lifted = append(w.lifted, w.Recorded.Allowed...)
 	}
-	for _, a := range pci.Unique(w.lifted) {
-		if w.Record.At(a) != nil {
-			w.Record.Allowed = append(w.Record.Allowed, a)
-		}
-	}
+	w.Record.Allowed = append(w.Record.Allowed, host.Filter(pci.Unique(w.lifted), func(a pci.Address) bool {
+		return w.Record.At(a) != nil
+	})...)
 }
 
 // add adds an adapter to the record, or changes its record.

@@ -57,10 +57,7 @@ func Observe(ctx context.Context, root host.Root, r Request) (Machine, error) {
 	if len(m.Targets) > 0 {
 		return m, nil
 	}
-	var refused []error
-	for _, s := range m.Skipped {
-		refused = append(refused, s.Err)
-	}
+	refused := host.Map(m.Skipped, func(s Skipped) error { return s.Err })
 	return Machine{}, errors.Join(refused...)
 }
 
@@ -160,10 +157,9 @@ func (m Machine) Listen(ctx context.Context, begins func(Test)) ([]Tested, error
 
 // severalPorts returns the error of a listener without a port of its own.
 func severalPorts(targets []Target) error {
-	var names []string
-	for _, t := range targets {
-		names = append(names, fmt.Sprintf("%s/%d (%s)", t.Adapter.Name, t.Port.Number, t.Addresses[0].IP))
-	}
+	names := host.Map(targets, func(t Target) string {
+		return fmt.Sprintf("%s/%d (%s)", t.Adapter.Name, t.Port.Number, t.Addresses[0].IP)
+	})
 	last := len(names) - 1
 	return host.WithHint(fmt.Errorf("--listen: several ports can be tested: %s and %s", strings.Join(names[:last], ", "), names[last]),
 		host.Textf("choose one: %s", host.NewCommand("rdma test").Flag("listen").Flag("device", fmt.Sprintf("%s/%d",

@@ -48,9 +48,7 @@ func programs() []program {
 func Perftest(f host.Family) Programs {
 	p := Programs{MissingInImage: ErrImagePerf, Missing: host.WithHint(errors.New("perftest is not installed"),
 		host.Plain(f.Install(host.Packages{host.DebianFamily: "perftest", host.RHELFamily: "perftest", host.SUSEFamily: "perftest"})))}
-	for _, program := range programs() {
-		p.Names = append(p.Names, program.name)
-	}
+	p.Names = append(p.Names, host.Map(programs(), func(program program) string { return program.name })...)
 	return p
 }
 

@@ -237,10 +237,7 @@ func (t Test) causes(s step, ran []Side, listens, first bool, lacks Cause) []Cau
 		return []Cause{{Cause: fmt.Sprintf("the peer did not start %s within %s", s.name, t.Timeout),
 			Remedy: host.Plain("see what it prints; give both machines the same --iterations, and both or neither --container")}}
 	}
-	var messages []string
-	for _, side := range ran {
-		messages = append(messages, side.Messages())
-	}
+	messages := host.Map(ran, Side.Messages)
 	causes := inContainer(s.container, diagnose(messages...))
 	switch {
 	case len(causes) > 0:
@@ -380,10 +377,9 @@ func (t Test) counted(test func() (Result, error)) (Result, error) {
 	}
 	r.Counters = before.moved(after)
 	r.Carried = before.carried(r.Counters)
-	for _, c := range r.Counters {
-		if c.Error {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: the error counter %s rose by %d during the test", t.Target, c.Name, c.Delta))
-		}
-	}
+	r.Warnings = append(r.Warnings, host.Map(host.Filter(r.Counters, func(c Counter) bool { return c.Error }),
+		func(c Counter) string {
+			return fmt.Sprintf("%s: the error counter %s rose by %d during the test", t.Target, c.Name, c.Delta)
+		})...)
 	return r, nil
 }
