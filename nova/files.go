@@ -103,11 +103,8 @@ func (s *search) folder(dir string) {
 	if err != nil && !host.IsAbsent(err) {
 		s.err = err
 	}
-	for _, e := range entries {
-		if path.Ext(e) == ".conf" && e[0] != '.' {
-			s.names = append(s.names, path.Join(dir, e))
-		}
-	}
+	s.names = append(s.names, host.Map(host.Filter(entries, func(e string) bool { return path.Ext(e) == ".conf" && e[0] != '.' }),
+		func(e string) string { return path.Join(dir, e) })...)
 }
 
 // ReadBy returns the only program that reads a file, or "" if every program of Nova does. Files of

@@ -178,10 +178,9 @@ func (o Options) functions(h HCA) ([]hcaFunction, error) {
 	if d.SRIOV.PF != nil {
 		return []hcaFunction{{d.Address, *d.VendorID, *d.ProductID, pci.TypeVF, d.SRIOV.PF}}, nil
 	}
-	var vfs []hcaFunction
-	for _, vf := range adapter.VFs {
-		vfs = append(vfs, hcaFunction{vf.Address, *d.VendorID, vf.ProductID, pci.TypeVF, &d.Address})
-	}
+	vfs := host.Map(adapter.VFs, func(vf AdapterVF) hcaFunction {
+		return hcaFunction{vf.Address, *d.VendorID, vf.ProductID, pci.TypeVF, &d.Address}
+	})
 	for k := range devices {
 		vf := &devices[k]
 		if len(adapter.VFs) > 0 || vf.SRIOV.PF == nil || *vf.SRIOV.PF != d.Address {

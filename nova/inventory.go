@@ -323,12 +323,7 @@ func (o Options) served() []Host {
 
 // elsewhere returns the hosts that are served and are not this machine.
 func (o Options) elsewhere() (hosts []string) {
-	for _, h := range o.served() {
-		if !h.isHere && (o.Name == "" || !o.isOf(h)) {
-			hosts = append(hosts, h.Call())
-		}
-	}
-	return hosts
+	return host.Map(host.Filter(o.served(), func(h Host) bool { return !h.isHere && (o.Name == "" || !o.isOf(h)) }), Host.Call)
 }
 
 // isOf reports whether an inventory is of the machine. Either name may have a domain.
@@ -401,9 +396,6 @@ func (o Options) offering(alias Alias) (addresses []pci.Address, isAll bool, err
 
 // hardware returns the functions of the hosts that the plan serves.
 func (o Options) hardware() devspec.Hardware {
-	var devices []pci.Device
-	for _, h := range o.served() {
-		devices = append(devices, h.Devices...)
-	}
+	devices := host.FlatMap(o.served(), func(h Host) []pci.Device { return h.Devices })
 	return devspec.NewHardware(devices, o.Interfaces)
 }

@@ -318,9 +318,7 @@ func TypesOfProduct(alias map[string]any, hosts []Host) (types []string) {
 
 // typesOn returns the device types that an alias's product has on hosts, sorted.
 func typesOn(hosts []Host, a Alias) (types []string) {
-	for _, h := range hosts {
-		types = append(types, h.typesFor(a.VendorID, a.ProductID)...)
-	}
+	types = host.FlatMap(hosts, func(h Host) []string { return h.typesFor(a.VendorID, a.ProductID) })
 	slices.Sort(types)
 	return slices.Compact(types)
 }

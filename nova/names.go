@@ -387,11 +387,8 @@ func (o Options) checkNames(aliases []Alias) (warnings []string, errs []error) {
 			known = append(known, n.Name)
 		}
 	}
-	for _, name := range o.Remove {
-		if !slices.Contains(known, name) && !o.IfPresent {
-			errs = append(errs, noAlias(name, known))
-		}
-	}
+	errs = append(errs, host.Map(host.Filter(o.Remove, func(name string) bool { return !slices.Contains(known, name) && !o.IfPresent }),
+		func(name string) error { return noAlias(name, known) })...)
 	return warnings, errs
 }
 

@@ -152,9 +152,7 @@ func (p *planner) writeSpecs(all []*value, last []string) error {
 
 // specsOf returns the specs of the values that are still in the plan.
 func specsOf(all []*value) (specs []*at) {
-	for _, v := range all {
-		specs = append(specs, v.specs...)
-	}
+	specs = host.FlatMap(all, func(v *value) []*at { return v.specs })
 	return slices.DeleteFunc(specs, func(s *at) bool { return s.dropped })
 }
 
@@ -250,10 +248,7 @@ func (p *planner) keepsDevices(all []*value, planned []wantedSpec) error {
 	var errs []error
 	for _, h := range p.options.served() {
 		hardware := devspec.NewHardware(h.Devices, p.options.Interfaces)
-		var kept []pci.Address
-		for _, w := range planned {
-			kept = append(kept, h.Divide(w.vendor, w.product).kept()...)
-		}
+		kept := host.FlatMap(planned, func(w wantedSpec) []pci.Address { return h.Divide(w.vendor, w.product).kept() })
 		slices.SortFunc(kept, pci.Address.Compare)
 		kept = slices.Compact(kept)
 		for _, s := range specsOf(all) {

@@ -224,9 +224,7 @@ func (p *planner) files() error {
 // side returns the planned files as a side.
 func (p *planner) side() Side {
 	side := Side{Role: p.options.Role, Hypervisor: p.options.Hypervisor}
-	for _, s := range p.sources {
-		side.Files = append(side.Files, conf.Source{Name: s.name, File: s.file})
-	}
+	side.Files = append(side.Files, host.Map(p.sources, func(s *source) conf.Source { return conf.Source{Name: s.name, File: s.file} })...)
 	return side
 }
 

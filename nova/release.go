@@ -254,10 +254,7 @@ func (r Release) instead(name string) string {
 
 // ignoredNames returns the names of Ignored.
 func (r Release) ignoredNames() (names []conf.Name) {
-	for _, n := range r.Ignored() {
-		names = append(names, n.Name)
-	}
-	return names
+	return host.Map(r.Ignored(), func(n Ignored) conf.Name { return n.Name })
 }
 
 // removeIgnored removes the lines of options that the release does not read. In a file that must

@@ -34,9 +34,7 @@ func Written(entries []change.Entry) (values []string) {
 			}
 			var before []string
 			for _, v := range f.Meaning.Values {
-				for _, text := range v.Before {
-					before = append(before, onOneLine(text))
-				}
+				before = append(before, host.Map(v.Before, onOneLine)...)
 			}
 			for _, v := range f.Meaning.Values {
 				values = append(values, slices.DeleteFunc(v.After, func(text string) bool { return slices.Contains(before, text) })...)
@@ -73,10 +71,7 @@ func Revert(file string, m edit.Meaning, now []byte, _ bool) ([]byte, error) {
 	var errs []error
 	for _, c := range conflicts {
 		lines := func(name conf.Name, values []string) (lines []string) {
-			for _, v := range values {
-				lines = append(lines, name.Key+" = "+strings.ReplaceAll(v, "\n", " "))
-			}
-			return lines
+			return host.Map(values, func(v string) string { return name.Key + " = " + strings.ReplaceAll(v, "\n", " ") })
 		}
 		errs = append(errs, &edit.ChangedValue{File: file, Line: c.Line, Now: lines(c.Name, c.Now),
 			Value: edit.Value{Name: c.Name.String(), Before: lines(c.From, c.Removed), After: lines(c.Name, c.Added)}})

@@ -33,9 +33,7 @@ func computeSides(root host.Root, files []string) (sides []Side, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, in := range generated {
-			sets = append(sets, in.Files)
-		}
+		sets = append(sets, host.Map(generated, func(in Installation) []string { return in.Files })...)
 	}
 	var errs []error
 	for _, set := range sets {

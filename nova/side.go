@@ -320,9 +320,7 @@ type Placed struct {
 func (s Side) Find(names ...conf.Name) []Placed {
 	var found []Placed
 	for _, f := range s.Files {
-		for _, o := range f.File.Find(names...) {
-			found = append(found, Placed{o, f.Name})
-		}
+		found = append(found, host.Map(f.File.Find(names...), func(o conf.Option) Placed { return Placed{o, f.Name} })...)
 	}
 	return found
 }

@@ -93,11 +93,9 @@ func refuseNamed(root host.Root, main string, role Role) error {
 					named.names = nil
 					named.folder(found[2])
 				}
-				for _, name := range named.names {
-					if named.exists(name) && !slices.Contains(names, path.Clean(name)) {
-						unread = append(unread, name)
-					}
-				}
+				unread = append(unread, host.Filter(named.names, func(name string) bool {
+					return named.exists(name) && !slices.Contains(names, path.Clean(name))
+				})...)
 				errs = append(errs, named.err)
 			}
 		}
@@ -125,9 +123,7 @@ func startLines(root host.Root, unit, file string) (lines []string, err error) {
 		}
 	}
 	names := []string{file}
-	for _, base := range slices.Sorted(maps.Keys(files)) {
-		names = append(names, files[base])
-	}
+	names = append(names, host.Map(slices.Sorted(maps.Keys(files)), func(base string) string { return files[base] })...)
 	for _, name := range names {
 		text, err := root.ReadFile(name)
 		if err != nil && !host.IsAbsent(err) && !errors.Is(err, host.ErrNotRegular) {

@@ -100,10 +100,7 @@ func (o Options) keptAliases() (kept []Alias) {
 	if len(o.Aliases)+len(o.Hosts)+len(o.HCAs)+len(o.Remove) > 0 {
 		return nil
 	}
-	for _, n := range o.InUse {
-		kept = append(kept, n.Alias)
-	}
-	return kept
+	return host.Map(o.InUse, func(n Named) Alias { return n.Alias })
 }
 
 // NewWant returns what nova.conf should contain for the options. The error joins all errors of the
@@ -249,10 +246,7 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	case isAll:
 		return []Spec{spec}, nil
 	case len(addresses) == 0:
-		var hosts []string
-		for _, h := range o.served() {
-			hosts = append(hosts, h.Call())
-		}
+		hosts := host.Map(o.served(), Host.Call)
 		return nil, fmt.Errorf("alias %s: no function of %s:%s on %s is prepared for guests", a.Name, a.VendorID, a.ProductID, host.Shortened(hosts, 3))
 	}
 	var specs []Spec

@@ -88,11 +88,7 @@ func (p *Placement) HeldOn(ctx context.Context, provider string) (map[string]map
 // WithTrait returns the names of the compute nodes that have a trait.
 func (p *Placement) WithTrait(ctx context.Context, trait string) (names []string, err error) {
 	all, err := p.with(ctx, trait)
-	for _, r := range all {
-		if r.UUID == r.Root {
-			names = append(names, r.Name)
-		}
-	}
+	names = host.Map(host.Filter(all, func(r Provider) bool { return r.UUID == r.Root }), func(r Provider) string { return r.Name })
 	slices.Sort(names)
 	return names, err
 }

@@ -142,12 +142,9 @@ func (q *Query) asks() (list []Ask) {
 
 // granular returns the extra specs of granular groups, which are not asked for.
 func (f Facts) granular() (keys []string) {
-	for _, key := range slices.Sorted(maps.Keys(f.Flavor.ExtraSpecs)) {
-		if granularSpec().MatchString(key) && !plainSpec().MatchString(key) {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	return host.Filter(slices.Sorted(maps.Keys(f.Flavor.ExtraSpecs)), func(key string) bool {
+		return granularSpec().MatchString(key) && !plainSpec().MatchString(key)
+	})
 }
 
 // managed is the trait of all resource providers of PCI devices (nova/compute/

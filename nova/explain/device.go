@@ -31,13 +31,8 @@ func (s short) reason() string {
 func (j *judge) lacksKind(list []pools.Pool) *short {
 	k := *j
 	k.requests = nil
-	for _, r := range j.requests {
-		k.requests = append(k.requests, r.WithoutTags())
-	}
-	var untagged []pools.Pool
-	for _, p := range list {
-		untagged = append(untagged, p.WithoutTags())
-	}
+	k.requests = append(k.requests, host.Map(j.requests, pools.Request.WithoutTags)...)
+	untagged := host.Map(list, pools.Pool.WithoutTags)
 	return k.lacks(untagged)
 }
 

@@ -148,10 +148,7 @@ func (j *judge) perNode(list []pools.Pool) string {
 			counts[nodeName(p.NUMA)] += p.Count
 		}
 	}
-	var words []string
-	for _, node := range slices.Sorted(maps.Keys(counts)) {
-		words = append(words, fmt.Sprintf("%d on %s", counts[node], node))
-	}
+	words := host.Map(slices.Sorted(maps.Keys(counts)), func(node string) string { return fmt.Sprintf("%d on %s", counts[node], node) })
 	if len(words) == 0 {
 		return "none"
 	}

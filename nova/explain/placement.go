@@ -42,13 +42,8 @@ func (j *judge) placement(h Host) Judged {
 		return result
 	}
 	result.Status = Pass
-	var words []string
-	for _, s := range p.Steps {
-		words = append(words, s.String())
-	}
-	for _, d := range p.Devices {
-		words = append(words, fmt.Sprintf("%s:%d", d.Class, d.Count))
-	}
+	words := host.Map(p.Steps, func(s Step) string { return s.String() })
+	words = append(words, host.Map(p.Devices, func(d Devices) string { return fmt.Sprintf("%s:%d", d.Class, d.Count) })...)
 	result.Seen = "has " + strings.Join(words, ", ")
 	if len(p.Skipped) > 0 {
 		result.notChecked(result.Seen+"; not judged: "+strings.Join(p.Skipped, ", "), host.Plain("openstack allocation candidate list"))

@@ -97,10 +97,7 @@ type shortage struct {
 // shortage fails with the reason for a shortage, and what helps.
 func (j *judge) shortage(result *Judged, s shortage) {
 	lack := s.lack
-	var mine []pools.Pool
-	for _, r := range s.mine {
-		mine = append(mine, r.pool())
-	}
+	mine := host.Map(s.mine, Row.pool)
 	share := j.aliases.share(lack.alias, mine, nil, false)
 	doubtful := slices.DeleteFunc(slices.Clone(s.mine), func(r Row) bool {
 		return r.Verdict == "" || j.aliases.why(lack.alias, r.pool()) != pools.Gets
@@ -139,10 +136,7 @@ func (j *judge) shortage(result *Judged, s shortage) {
 
 // repair returns the command that repairs stale rows, of one instance if they have one only.
 func repair(h Host, stale []Row) host.Command {
-	var of []string
-	for _, r := range stale {
-		of = append(of, r.Instance)
-	}
+	of := host.Map(stale, func(r Row) string { return r.Instance })
 	slices.Sort(of)
 	if of = slices.Compact(of); len(of) == 1 && of[0] != "" {
 		return host.NewCommand("repair-migration").Flag("instance", of[0])
@@ -156,10 +150,7 @@ func statuses(rows []Row) string {
 	for _, r := range rows {
 		counts[r.Status]++
 	}
-	var words []string
-	for _, status := range slices.Sorted(maps.Keys(counts)) {
-		words = append(words, fmt.Sprintf("%d %s", counts[status], status))
-	}
+	words := host.Map(slices.Sorted(maps.Keys(counts)), func(status string) string { return fmt.Sprintf("%d %s", counts[status], status) })
 	if len(words) == 0 {
 		return "no row"
 	}

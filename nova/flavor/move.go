@@ -41,11 +41,7 @@ func (m Move) Inverse() Move {
 
 // Requests returns the requests that make the move, in their order.
 func (m Move) Requests() []cloud.Request {
-	var requests []cloud.Request
-	for _, s := range m.steps() {
-		requests = append(requests, s.requests...)
-	}
-	return requests
+	return host.FlatMap(m.steps(), func(s step) []cloud.Request { return s.requests })
 }
 
 // step is a part of a move: the requests that it makes, how they are made, and how they are undone.

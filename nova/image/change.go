@@ -64,12 +64,8 @@ func (m Move) Check(ctx context.Context, c *cloud.Compute) error {
 	if err != nil {
 		return err
 	}
-	var differ []string
-	for _, v := range m.Values {
-		if !equal(is.Value(v.Name), v.Before) {
-			differ = append(differ, describe(v.Name, is.Value(v.Name)))
-		}
-	}
+	differ := host.Map(host.Filter(m.Values, func(v Value) bool { return !equal(is.Value(v.Name), v.Before) }),
+		func(v Value) string { return describe(v.Name, is.Value(v.Name)) })
 	if len(differ) > 0 {
 		return fmt.Errorf("image %s %w: %s", m.Name, ErrChanged, strings.Join(differ, ", "))
 	}

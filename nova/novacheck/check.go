@@ -357,10 +357,7 @@ func (c *checker) model(at []aliasAt) aliasAt {
 }
 
 func hostsOf(nodes []node) (hosts []nova.Host) {
-	for _, n := range nodes {
-		hosts = append(hosts, n.Host)
-	}
-	return hosts
+	return host.Map(nodes, func(n node) nova.Host { return n.Host })
 }
 
 // needs reports whether a side needs a definition of an alias. nova-api needs all. nova-compute
@@ -390,12 +387,8 @@ func (a aliasAt) name(s side) string {
 }
 
 func contents(at []aliasAt, s side) (mine []map[string]any) {
-	for _, a := range at {
-		if a.side.number == s.number {
-			mine = append(mine, a.object)
-		}
-	}
-	return mine
+	return host.Map(host.Filter(at, func(a aliasAt) bool { return a.side.number == s.number }),
+		func(a aliasAt) map[string]any { return a.object })
 }
 
 // where returns the first place of an alias on a side.

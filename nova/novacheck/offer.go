@@ -16,12 +16,8 @@ import (
 // prepared compares the specs of this machine's nova-computes with what host prepare has selected
 // there, and with the drivers that the functions have.
 func (c *checker) prepared() {
-	var here []nova.Side
-	for _, s := range c.sides {
-		if s.Role.Computes() && len(s.Devices) > 0 {
-			here = append(here, s.Side)
-		}
-	}
+	here := host.Map(host.Filter(c.sides, func(s side) bool { return s.Role.Computes() && len(s.Devices) > 0 }),
+		func(s side) nova.Side { return s.Side })
 	if len(here) > 0 {
 		m := here[0].Machine // all sides with devices are this machine's
 		c.findings = append(c.findings, Prepared(nova.NewOffered(c.release, here, m.Devices), m)...)
@@ -186,10 +182,7 @@ func (c *checker) missing() {
 		if nodes[0].isSure && len(nodes) == 1 {
 			where = nodes[0].Call() + " does not have"
 		}
-		var devices []pci.Device
-		for _, n := range nodes {
-			devices = append(devices, n.Devices...)
-		}
+		devices := host.FlatMap(nodes, func(n node) []pci.Device { return n.Devices })
 		for _, at := range c.specsOf(s) {
 			spec := at.spec
 			switch isProduct := spec.Vendor != devspec.Anything && spec.Product != devspec.Anything; {

@@ -104,10 +104,7 @@ func (c *checker) checkSpecs(s side, lines []devspec.Line) {
 // shadowed finds specs without effect, because earlier specs match all of their devices.
 func (c *checker) shadowed(s side) {
 	specs, nodes := c.specsOf(s), c.of(s)
-	var devices []pci.Device
-	for _, n := range nodes {
-		devices = append(devices, n.Devices...)
-	}
+	devices := host.FlatMap(nodes, func(n node) []pci.Device { return n.Devices })
 	all := devspec.NewHardware(devices, s.Interfaces)
 	for i, it := range specs {
 		by := broader(all, specs, i)

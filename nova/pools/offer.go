@@ -34,9 +34,7 @@ func Offered(h devspec.Hardware, lines []devspec.Line) (list []Function) {
 // Of returns the pools of functions.
 func Of(functions []Function) []Pool {
 	list := []Pool{}
-	for _, f := range functions {
-		list = append(list, f.Pool)
-	}
+	list = append(list, host.Map(functions, func(f Function) Pool { return f.Pool })...)
 	return list
 }
 
@@ -130,12 +128,9 @@ func (p Pool) WithoutTags() Pool {
 func (r Request) Judge(present, offered []Pool, isKnown bool, release nova.Release) (s Share) {
 	d, product, kind := Devices{Release: release}, r.only("vendor_id", "product_id", ClassTag), r.WithoutTags()
 	of := func(list []Pool) (mine []Pool) {
-		for _, p := range list {
-			if slices.ContainsFunc(product.Specs, func(s Spec) bool { return s.matches(p) }) {
-				mine = append(mine, p)
-			}
-		}
-		return mine
+		return host.Filter(list, func(p Pool) bool {
+			return slices.ContainsFunc(product.Specs, func(s Spec) bool { return s.matches(p) })
+		})
 	}
 	all, given := of(present), of(offered)
 	compared := given

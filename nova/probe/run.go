@@ -208,12 +208,10 @@ func (r *Run) doubts(gpus int) (reasons []string) {
 	if r.Missing > 0 {
 		return []string{host.Numbered(r.Missing, "line") + " of the command's output did not arrive whole"}
 	}
-	for _, p := range r.Programs {
-		if p.ListsAll && p.Cut && p.Seen < gpus {
-			reasons = append(reasons, "part of "+p.Name+"'s list may have been left out: run it alone")
-		}
-	}
-	return reasons
+	return host.Map(host.Filter(r.Programs, func(p cuda.Program) bool { return p.ListsAll && p.Cut && p.Seen < gpus }),
+		func(p cuda.Program) string {
+			return "part of " + p.Name + "'s list may have been left out: run it alone"
+		})
 }
 
 // Judge returns the verdict on a command that had so much time, in a guest that should have so many

@@ -105,10 +105,7 @@ func (r Record) runs(root host.Root) bool {
 
 // Names returns the names of the servers.
 func (r Record) Names() string {
-	var names []string
-	for _, s := range r.Servers {
-		names = append(names, s.Name)
-	}
+	names := host.Map(r.Servers, func(s Server) string { return s.Name })
 	return strings.Join(names, ", ")
 }
 
@@ -120,12 +117,8 @@ func (r Record) Valid() error {
 	if len(r.Servers) == 0 {
 		return errors.New("a test without servers")
 	}
-	var errs []error
-	for _, s := range r.Servers {
-		if !isNonce(s.Nonce) || s.Name != prefix+s.Nonce {
-			errs = append(errs, fmt.Errorf("not the name of a test's server: %q", s.Name))
-		}
-	}
+	errs := host.Map(host.Filter(r.Servers, func(s Server) bool { return !isNonce(s.Nonce) || s.Name != prefix+s.Nonce }),
+		func(s Server) error { return fmt.Errorf("not the name of a test's server: %q", s.Name) })
 	return errors.Join(errs...)
 }
 

@@ -61,12 +61,7 @@ func (c Cleaning) stays(r Record) bool {
 
 // Remove returns the servers that are to be deleted.
 func (c Cleaning) Remove() (servers []Server) {
-	for _, l := range c.Leftovers {
-		if l.Leave == "" {
-			servers = append(servers, l.Server)
-		}
-	}
-	return servers
+	return host.Map(host.Filter(c.Leftovers, func(l Leftover) bool { return l.Leave == "" }), func(l Leftover) Server { return l.Server })
 }
 
 // Clean deletes the servers of a cleaning, sets which are deleted, and closes the entries if all

@@ -145,12 +145,10 @@ func alias(name string, sources []nova.Defined) (identified, error) {
 // ofClass returns the product of a resource class.
 func ofClass(class string, sources []nova.Defined) (identified, error) {
 	for _, s := range sources {
-		var found []identified
-		for _, c := range s.Classes {
-			if c.Name == class {
-				found = append(found, identified{probe.ID{Vendor: c.VendorID, Product: c.ProductID}, class, "by " + c.Where})
-			}
-		}
+		found := host.Map(host.Filter(s.Classes, func(c nova.Class) bool { return c.Name == class }),
+			func(c nova.Class) identified {
+				return identified{probe.ID{Vendor: c.VendorID, Product: c.ProductID}, class, "by " + c.Where}
+			})
 		if len(found) > 0 {
 			return only(found)
 		}
