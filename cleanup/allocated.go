@@ -152,10 +152,7 @@ func (a AllocationFinding) Unproved(rows []Finding, d Device, f Facts, moves []C
 
 // resources returns amounts of resource classes as the openstack command writes them.
 func resources(held map[string]int) string {
-	var all []string
-	for _, class := range slices.Sorted(maps.Keys(held)) {
-		all = append(all, fmt.Sprintf("%s=%d", class, held[class]))
-	}
+	all := host.Map(slices.Sorted(maps.Keys(held)), func(class string) string { return fmt.Sprintf("%s=%d", class, held[class]) })
 	return strings.Join(all, ",")
 }
 

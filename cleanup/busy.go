@@ -220,9 +220,7 @@ func (c *classifier) restarted(hosts []string, since time.Time) string {
 	if len(started) > 0 {
 		all = append(all, "nova-compute on "+strings.Join(started, " and on ")+" was started after that")
 	}
-	for _, host := range off {
-		all = append(all, "host "+host+" is declared off")
-	}
+	all = append(all, host.Map(off, func(host string) string { return "host " + host + " is declared off" })...)
 	return strings.Join(all, ", and ")
 }
 

@@ -124,12 +124,8 @@ func (f Facts) vacant(h Held, closed []Migration) bool {
 
 // reporters returns the hosts whose reports are needed to close migrations and free devices.
 func (f Facts) reporters(closed []Migration, freed []Held) (hosts []string) {
-	for _, h := range freed {
-		hosts = append(hosts, h.Host)
-	}
-	for _, m := range closed {
-		hosts = append(hosts, m.workers()...)
-	}
+	hosts = host.Map(freed, func(h Held) string { return h.Host })
+	hosts = append(hosts, host.FlatMap(closed, Migration.workers)...)
 	slices.Sort(hosts)
 	return slices.DeleteFunc(slices.Compact(hosts), f.Proof.Off)
 }
@@ -381,10 +377,7 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 // closes plans to close migrations, or makes the verdict unknown until that is proved to be safe.
 func (c *classifier) closes() {
 	p := c.f.close()
-	var freed []string
-	for _, d := range p.frees {
-		freed = append(freed, d.Address+" of "+d.Host)
-	}
+	freed := host.Map(p.frees, func(d Held) string { return d.Address + " of " + d.Host })
 	c.Closings, c.Frees, c.Leaves, c.Applies, c.places = p.closings, p.frees, p.leaves, p.applies, p.places
 	context := ""
 	if p.applies {

@@ -164,10 +164,9 @@ func classifyPools(n NodeStats) PoolFinding {
 
 // textOf returns differences as text.
 func textOf(differences []PoolDifference) string {
-	var all []string
-	for _, d := range differences {
-		all = append(all, fmt.Sprintf("pci_stats has %d free %s, the rows have %d", d.Recorded, d.pool, d.Free))
-	}
+	all := host.Map(differences, func(d PoolDifference) string {
+		return fmt.Sprintf("pci_stats has %d free %s, the rows have %d", d.Recorded, d.pool, d.Free)
+	})
 	return strings.Join(all, "; ")
 }
 

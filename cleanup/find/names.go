@@ -43,10 +43,9 @@ func checkCollations(of map[string]string) error {
 	if len(by) == 1 {
 		return nil
 	}
-	var all []string
-	for _, collation := range slices.Sorted(maps.Keys(by)) {
-		all = append(all, fmt.Sprintf("%s of %s", collation, strings.Join(by[collation], ", ")))
-	}
+	all := host.Map(slices.Sorted(maps.Keys(by)), func(collation string) string {
+		return fmt.Sprintf("%s of %s", collation, strings.Join(by[collation], ", "))
+	})
 	return host.WithHint(fmt.Errorf("columns with names of hosts have different collations: %s", strings.Join(all, "; ")),
 		"ALTER TABLE ... MODIFY ... COLLATE gives these columns one collation; until then Nova itself finds other hosts by one column than by another")
 }

@@ -187,8 +187,6 @@ func (d *Databases) Close() error {
 	if d.API != nil {
 		errs = append(errs, d.API.Close())
 	}
-	for _, c := range d.All() {
-		errs = append(errs, c.DB.Close())
-	}
+	errs = append(errs, host.Map(d.All(), func(c Cell) error { return c.DB.Close() })...)
 	return errors.Join(errs...)
 }

@@ -145,9 +145,7 @@ func (r *Repairer) releasable(ctx context.Context, q novadb.Querier, u *cleanup.
 func withPF(ctx context.Context, q novadb.Querier, u *cleanup.Unit, d cleanup.Held) (devices []cleanup.Device, why string, err error) {
 	devices = []cleanup.Device{d.Device}
 	claimed := []any{d.Node, d.Parent}
-	for _, c := range u.Claimed() {
-		claimed = append(claimed, c.ID)
-	}
+	claimed = append(claimed, host.Map(u.Claimed(), func(c cleanup.Held) any { return c.ID })...)
 	unblocks := slices.ContainsFunc(u.Rows, func(row cleanup.Row) bool {
 		own := slices.ContainsFunc(u.Claimed(), func(c cleanup.Held) bool { return fmt.Sprint(c.ID) == row.Key })
 		was := row.Before["status"]
@@ -205,9 +203,7 @@ func kept(ctx context.Context, q novadb.Querier, u *cleanup.Unit, locking string
 	table, where, args := "instance_extra", "migration_context IS NOT NULL", []any{u.Instance}
 	if u.Repair != cleanup.ClearContext {
 		table, where = "pci_devices", "id IN ("+novadb.Places(len(u.Devices))+")"
-		for _, d := range u.Devices {
-			args = append(args, d.ID)
-		}
+		args = append(args, host.Map(u.Devices, func(d cleanup.Held) any { return d.ID })...)
 	}
 	err = novadb.QueryRow(ctx, q, table, []any{&n}, "SELECT COUNT(*) FROM "+table+" WHERE deleted = 0 AND instance_uuid = ? AND "+where+locking, args...)
 	return n, err
