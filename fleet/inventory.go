@@ -41,9 +41,7 @@ func (w Wave) Group() string { return fmt.Sprintf("wave_%02d", w.Number) }
 func (p Plan) AnsibleNames() (map[*Node]string, error) {
 	taken := map[string]*Node{}
 	reserved := []string{"all", "ungrouped"}
-	for _, w := range p.Waves {
-		reserved = append(reserved, w.Group())
-	}
+	reserved = append(reserved, host.Map(p.Waves, Wave.Group)...)
 	names := map[*Node]string{}
 	var errs []error
 	for _, w := range p.Waves {

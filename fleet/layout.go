@@ -221,9 +221,7 @@ func (f Fleet) Odd(layouts []Layout, now time.Time, maxAge time.Duration) []Odd 
 	var all []Odd
 	for _, l := range layouts {
 		usual := l.usual()
-		for _, n := range l.Nodes {
-			all = append(all, l.deviations(n, usual)...)
-		}
+		all = append(all, host.FlatMap(l.Nodes, func(n *Node) []Odd { return l.deviations(n, usual) })...)
 	}
 	of := map[string]*int{}
 	for i := range layouts {
