@@ -28,15 +28,11 @@ func adaptersOf(root host.Root, devices pci.Devices) ([]nova.Adapter, error) {
 		}
 		adapters = append(adapters, adapter)
 	}
-	if record == nil {
-		return adapters, nil
-	}
-	for _, p := range record.Adapters {
-		adapter := nova.Adapter{Address: p.Address, LinkLayer: p.LinkLayer, Whole: p.Whole, Containers: p.Use == rdma.ForContainers}
-		for _, vf := range p.VFs {
-			adapter.VFs = append(adapter.VFs, nova.AdapterVF{Address: vf.Address, ProductID: vf.ProductID})
-		}
-		adapters = append(adapters, adapter)
+	for _, p := range host.Value(record).Adapters {
+		vfs := host.Map(p.VFs, func(vf rdma.PreparedVF) nova.AdapterVF {
+			return nova.AdapterVF{Address: vf.Address, ProductID: vf.ProductID}
+		})
+		adapters = append(adapters, nova.Adapter{Address: p.Address, LinkLayer: p.LinkLayer, Whole: p.Whole, Containers: p.Use == rdma.ForContainers, VFs: vfs})
 	}
 	return adapters, nil
 }

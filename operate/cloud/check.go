@@ -151,12 +151,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	for i := range sides {
 		there := recorded(guests.There(sides[i].Devices), nil)
 		sides[i].Given, sides[i].Selected = there.Given, there.Selected
-		if o.Hypervisor.Libvirt != nil {
-			sides[i].Hypervisor.Libvirt = o.Hypervisor.Libvirt
-		}
-		if o.Hypervisor.QEMU != nil {
-			sides[i].Hypervisor.QEMU = o.Hypervisor.QEMU
-		}
+		sides[i].Hypervisor = o.Hypervisor.Or(sides[i].Hypervisor)
 	}
 	return sides, append(warnings, more...), errors.Join(err, recordErr)
 }

@@ -58,7 +58,11 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	var releaseErr, hostsErr, namesErr, inUseErr error
 	c.Rendered = o.Rendered
 	c.Release, c.Warnings, releaseErr = o.Nova.Release.OrInstalled(root)
-	c.Hosts, hostsErr = nova.ReadInventories(o.Inventories, o.scope())
+	scope := nova.ScopeGPUs
+	if len(c.HCAs) > 0 {
+		scope = nova.ScopeAll
+	}
+	c.Hosts, hostsErr = nova.ReadInventories(o.Inventories, scope)
 	c.Cloud, namesErr = nova.ReadNames(o.Names)
 	if inUseErr = c.ReadFiles(root, o.Place); o.Rendered {
 		c.Unread, inUseErr = inUseErr, nil
@@ -90,20 +94,9 @@ func (c Configuration) Plan(root host.Root, want nova.Want, place nova.Place) (n
 func (c Configuration) Work(root host.Root, plan nova.Plan, command string) change.Work {
 	work := change.Work{
 		Command: command, About: &change.Topic{Subject: change.OfNova, Role: string(c.Role)},
-		Change: change.Files{Root: root}.New(plan.Files),
-	}
-	for _, s := range plan.Restart {
-		work.Restart = append(work.Restart, s.Name)
+		Change: change.Files{Root: root}.New(plan.Files), Restart: host.Map(plan.Restart, func(s nova.Service) string { return s.Name }),
 	}
 	return work
-}
-
-// scope returns which functions inventories have to list.
-func (o ConfigureOptions) scope() nova.Scope {
-	if len(o.Nova.HCAs) > 0 {
-		return nova.ScopeAll
-	}
-	return nova.ScopeGPUs
 }
 
 // ownErrors are the errors of a compute node's own facts.
@@ -146,11 +139,8 @@ func newMachine(root host.Root, m machine.Machine) (nova.Machine, error) {
 	}
 	interfaces, err := devspec.Interfaces(root)
 	here := nova.Machine{
-		Devices: m.Devices.Value, Interfaces: interfaces, Written: nova.Written(change.Machine(root).Observe().Entries),
+		Name: host.Value(host.ReadHostname(root)), Devices: m.Devices.Value, Interfaces: interfaces, Written: nova.Written(change.Machine(root).Observe().Entries),
 		Recorded: recorded(m.Contract.Value.There(m.Devices.Value), m.Containers),
-	}
-	if name := host.ReadHostname(root); name != nil {
-		here.Name = *name
 	}
 	return here, errors.Join(scanErr, err)
 }

@@ -426,9 +426,7 @@ func (d *Device) describe(f *pci.Device) {
 	if d.Sources = append(d.Sources, "inventory"); f.VendorID != nil && f.ProductID != nil {
 		d.Vendor, d.ID = f.VendorID.String(), f.ProductID.String()
 	}
-	if f.DeviceType != nil {
-		d.kind = *f.DeviceType
-	}
+	d.kind = cmp.Or(host.Value(f.DeviceType), d.kind)
 	d.text = nova.AliasName(f)
 }
 
@@ -473,25 +471,18 @@ func (l *lister) selected(o DevicesOptions) DeviceList {
 	slices.SortStableFunc(list.Devices, func(a, b Device) int {
 		return slices.Compare([]string{a.Host, a.Node, a.Address, string(a.State)}, []string{b.Host, b.Node, b.Address, string(b.State)})
 	})
-	for _, c := range l.contradictions {
-		if o.Host == "" || c.Host == o.Host {
-			list.Contradictions = append(list.Contradictions, c)
-		}
-	}
-	totals := map[[2]string]map[string]int{}
+	list.Contradictions = append(list.Contradictions, host.Filter(l.contradictions, func(c Contradiction) bool {
+		return o.Host == "" || c.Host == o.Host
+	})...)
 	for _, d := range list.Devices {
-		key := [2]string{d.Product, d.Zone}
-		if totals[key] == nil {
-			totals[key] = map[string]int{}
+		i, found := slices.BinarySearchFunc(list.Totals, d, func(t DeviceTotal, d Device) int {
+			return cmp.Or(strings.Compare(t.Product, d.Product), strings.Compare(t.Zone, d.Zone))
+		})
+		if !found {
+			list.Totals = slices.Insert(list.Totals, i, DeviceTotal{Product: d.Product, Zone: d.Zone, States: map[string]int{}})
 		}
-		totals[key][string(d.State)]++
-	}
-	for _, key := range slices.SortedFunc(maps.Keys(totals), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
-		total := DeviceTotal{Product: key[0], Zone: key[1], States: totals[key]}
-		for _, n := range total.States {
-			total.Total += n
-		}
-		list.Totals = append(list.Totals, total)
+		list.Totals[i].Total++
+		list.Totals[i].States[string(d.State)]++
 	}
 	return list
 }

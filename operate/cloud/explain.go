@@ -241,9 +241,7 @@ func (e *explaining) checkFiles() {
 	if request := e.facts.Flavor.ExtraSpecs[nova.RequestKey]; request != "" {
 		flavors = append(flavors, novacheck.Flavor{Name: e.facts.Flavor.Name, Request: request})
 	}
-	for _, f := range novacheck.Run(e.facts.Release, e.facts.Sides, e.hosts, flavors) {
-		if f.Status == host.Fail {
-			e.findings = append(e.findings, f)
-		}
-	}
+	e.findings = append(e.findings, host.Filter(novacheck.Run(e.facts.Release, e.facts.Sides, e.hosts, flavors), func(f host.Finding) bool {
+		return f.Status == host.Fail
+	})...)
 }

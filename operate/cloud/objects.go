@@ -42,15 +42,6 @@ func PlanUndo(ctx context.Context, engine change.Engine, e change.Entry) (plan c
 
 // kinds returns the kinds of changes of objects of a cloud, one for each type of object.
 func kinds(compute *cloud.Compute) []change.Kind {
-	return []change.Kind{flavor.Kind(compute), image.Kind(compute), drain.Kind(compute),
-		servertest.Kind{Compute: compute, Root: thisMachine()}}
-}
-
-// thisMachine returns the root of the machine on which gpustack runs.
-func thisMachine() host.Root {
-	root, err := host.NewRoot("/")
-	if err != nil {
-		return host.Root{} // a process cannot be found there, and counts as running
-	}
-	return root
+	machine, _ := host.NewRoot("/") // with an error, a process cannot be found there, and counts as running
+	return []change.Kind{flavor.Kind(compute), image.Kind(compute), drain.Kind(compute), servertest.Kind{Compute: compute, Root: machine}}
 }

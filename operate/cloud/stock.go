@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"gpustack/cleanup/find"
+	"gpustack/host"
 	"gpustack/nova/explain"
 	"gpustack/nova/pools"
 )
@@ -14,10 +15,8 @@ import (
 func newStock(s find.Stock) (explain.Stock, error) {
 	var stock explain.Stock
 	for _, r := range s.Rows {
-		row := explain.Row{Address: r.Address, Vendor: r.Vendor, Product: r.Product, Type: r.Type, Status: r.Status, NUMA: r.NUMA}
-		if r.Instance != nil {
-			row.Instance = *r.Instance
-		}
+		row := explain.Row{Address: r.Address, Vendor: r.Vendor, Product: r.Product, Type: r.Type, Status: r.Status, NUMA: r.NUMA,
+			Instance: host.Value(r.Instance)}
 		if r.Finding != nil {
 			row.Verdict, row.Reason = string(r.Finding.Verdict), r.Finding.Reason
 		}

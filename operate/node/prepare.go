@@ -78,13 +78,8 @@ func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal c
 		return nil // host check asks nothing of a prepared machine
 	}
 	left, err := n.Engine(driver.DefaultTimeout).InterruptedIn(ctx, journal, change.ToLook)
-	obstacles := []error{err}
-	for _, l := range left {
-		if l.Here {
-			obstacles = append(obstacles, l.Obstacle)
-		}
-	}
-	if err := errors.Join(obstacles...); err != nil {
+	obstacles := host.Map(left, func(l change.Left) error { return l.Obstacle }) // nil of entries that are not Here
+	if err := errors.Join(append([]error{err}, obstacles...)...); err != nil {
 		return host.Split(err)
 	}
 	_, _, err = n.PlanPrepare(m, selection.Options{}, Needed, "")

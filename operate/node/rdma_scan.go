@@ -39,11 +39,7 @@ type adapterLink struct {
 
 // AllWarnings returns the warnings with those of the adapters.
 func (r RDMAScan) AllWarnings() []string {
-	all := slices.Clone(r.Warnings)
-	for _, a := range r.Adapters {
-		all = append(all, a.Warnings...)
-	}
-	return all
+	return slices.Concat(r.Warnings, host.FlatMap(r.Adapters, func(a rdma.Adapter) []string { return a.Warnings }))
 }
 
 // ReadRDMA returns the RDMA adapters of the machine below root, or only those at some addresses,
@@ -57,14 +53,8 @@ func ReadRDMA(root host.Root, only []pci.Address, gids bool) (r RDMAScan, all pc
 	if recordErr != nil {
 		stack.Warnings = append(stack.Warnings, fmt.Sprintf("adapters that are assigned to guests as a whole are not listed: %v", recordErr))
 	}
-	var errs []error
-	for _, a := range only {
-		if stack.At(a) == nil {
-			errs = append(errs, rdma.NotAdapter(a, all))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return RDMAScan{}, nil, err
+	if missing := host.Filter(only, func(a pci.Address) bool { return stack.At(a) == nil }); missing != nil {
+		return RDMAScan{}, nil, errors.Join(host.Map(missing, func(a pci.Address) error { return rdma.NotAdapter(a, all) })...)
 	}
 	if len(only) > 0 {
 		stack.Adapters = slices.DeleteFunc(stack.Adapters, func(a rdma.Adapter) bool {

@@ -40,19 +40,13 @@ func (o ScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
 	return pci.Candidates(devices)
 }
 
-// functions returns what the scan reads of functions: only of the functions that are to be listed.
-func (o ScanOptions) functions() pci.Options {
-	scan := pci.Options{PCIIDs: o.PCIIDs}
-	// A tree shows drivers and states of the bridges above, too.
-	if o.lists(nil) != nil && !o.Tree {
-		scan.Needs = o.lists
-	}
-	return scan
-}
-
 // ReadScan returns the functions that are to be listed, and all that were read.
 func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice, err error) {
-	m := machine.ObserveScan(root, opts.functions())
+	functions := pci.Options{PCIIDs: opts.PCIIDs}
+	if opts.lists(nil) != nil && !opts.Tree { // a tree shows drivers and states of the bridges above, too
+		functions.Needs = opts.lists
+	}
+	m := machine.ObserveScan(root, functions)
 	whole, err := newScan(m)
 	if err != nil {
 		return Scan{}, nil, err
@@ -148,40 +142,24 @@ func (r *Scan) readBARs(root host.Root) {
 	for _, d := range r.Devices {
 		d.BARs = read[d.Address]
 	}
-	if err != nil {
-		for _, fault := range host.Split(err) {
-			r.Warnings = append(r.Warnings, fault.Error())
-		}
-	}
+	r.Warnings = append(r.Warnings, host.Map(host.Split(err), error.Error)...)
 }
 
 // readDrivers reads the versions of the drivers' modules that have one, each module once: a server
 // has hundreds of functions and few drivers.
 func (r *Scan) readDrivers(root host.Root) {
-	type module struct {
-		version *string
-		err     error
-	}
-	modules := map[string]module{}
+	root = root.Once()
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		name := d.DriverName()
 		if name == "" {
 			continue
 		}
-		m, known := modules[name]
-		if !known {
-			text, err := root.ReadFile(path.Join("/sys/module", strings.ReplaceAll(name, "-", "_"), "version"))
-			if version := strings.TrimSpace(string(text)); err == nil && version != "" {
-				m.version = &version
-			} else if err != nil && !host.IsAbsent(err) {
-				m.err = err
-			}
-			modules[name] = m
-		}
-		d.DriverVersion = m.version
-		if m.err != nil {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: cannot determine the version of driver %s: %v", d.Address, name, m.err))
+		text, err := host.IfPresent(root.ReadFile(path.Join("/sys/module", strings.ReplaceAll(name, "-", "_"), "version")))
+		if err != nil {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: cannot determine the version of driver %s: %v", d.Address, name, err))
+		} else if version := strings.TrimSpace(string(text)); version != "" {
+			d.DriverVersion = &version
 		}
 	}
 }
@@ -439,21 +417,16 @@ func PlanCommand(root host.Root, m machine.Machine, refused []error) host.Comman
 
 // missing returns an error for each selector that matches no function.
 func missing(selectors []pci.Selector, devices pci.Devices) error {
-	var faults []error
-	for _, s := range selectors {
-		if !slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
-			err := fmt.Errorf("device %s: not among the %d PCI functions of this machine", s, len(devices))
-			faults = append(faults, devices.NotFound(err, s, pci.ListFunctions()))
+	return errors.Join(host.Map(selectors, func(s pci.Selector) error {
+		if slices.ContainsFunc(devices, func(d pci.Device) bool { return s.Matches(&d) }) {
+			return nil
 		}
-	}
-	return errors.Join(faults...)
+		err := fmt.Errorf("device %s: not among the %d PCI functions of this machine", s, len(devices))
+		return devices.NotFound(err, s, pci.ListFunctions())
+	})...)
 }
 
 // AllWarnings returns the warnings with those of the listed functions.
 func (r Scan) AllWarnings() []string {
-	all := r.Warnings
-	for _, d := range r.Devices {
-		all = append(all, d.Warnings...)
-	}
-	return all
+	return append(r.Warnings, host.FlatMap(r.Devices, func(d ScannedDevice) []string { return d.Warnings })...)
 }

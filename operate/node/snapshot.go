@@ -49,7 +49,11 @@ func TakeSnapshot(ctx context.Context, n Node, identity bool) (Snapshot, error) 
 		warnings = append(warnings, err.Error())
 	}
 	if identity {
-		warnings = append(warnings, readIdentity(n.Root)...)
+		for _, name := range identityFiles() {
+			if _, err := n.Root.ReadFile(name); err != nil && !host.IsAbsent(err) {
+				warnings = append(warnings, err.Error())
+			}
+		}
 	} else {
 		tree.Remove(identityFiles()...)
 	}
@@ -68,16 +72,6 @@ func identityFiles() []string {
 		"sys/class/dmi/id/board_serial",
 		"sys/class/dmi/id/chassis_serial",
 	)
-}
-
-// readIdentity reads them, and returns a warning for each that cannot be read.
-func readIdentity(root host.Root) (warnings []string) {
-	for _, name := range identityFiles() {
-		if _, err := root.ReadFile(name); err != nil && !host.IsAbsent(err) {
-			warnings = append(warnings, err.Error())
-		}
-	}
-	return warnings
 }
 
 // ReadAll reads what host check, host prepare, rdma scan, rdma check, container check and container
