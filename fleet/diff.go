@@ -36,10 +36,7 @@ const (
 // Diff returns the differences between an earlier collection and a later one, by node. What guests
 // use is none.
 func Diff(earlier, later Fleet) []Difference {
-	was := map[string]*Node{}
-	for _, n := range earlier.Nodes {
-		was[n.Name] = n
-	}
+	was := host.By(earlier.Nodes, func(n *Node) (string, *Node) { return n.Name, n })
 	var all []Difference
 	for _, n := range later.Nodes {
 		old := was[n.Name]

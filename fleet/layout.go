@@ -173,10 +173,7 @@ type gpuComparison struct {
 
 // compareGPUs compares functions with those that are expected, both by address.
 func compareGPUs(expected, found []Function) (c gpuComparison) {
-	at := map[pci.Address]Function{}
-	for _, f := range found {
-		at[f.Address] = f
-	}
+	at := host.By(found, func(f Function) (pci.Address, Function) { return f.Address, f })
 	products := map[Product]bool{}
 	for _, e := range expected {
 		products[e.Product] = true
@@ -280,12 +277,9 @@ func (l Layout) deviations(n *Node, usual usual) (all []Odd) {
 			add(OtherGroup, p.found.Address, groupText(p.expected.Group), groupText(p.found.Group))
 		}
 	}
-	at := map[pci.Address]pci.Address{} // the expected address of each GPU
-	for _, p := range slices.Concat(c.same, c.moved, c.replaced) {
-		at[p.found.Address] = p.expected.Address
-	}
+	expected := host.By(slices.Concat(c.same, c.moved, c.replaced), func(p pair) (pci.Address, pci.Address) { return p.found.Address, p.expected.Address })
 	for _, g := range n.GPUs() {
-		place, ok := at[g.Address]
+		place, ok := expected[g.Address]
 		if !ok {
 			continue
 		}

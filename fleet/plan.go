@@ -427,13 +427,7 @@ func (k Kept) spare() string {
 // canaries returns one of some nodes for each layout that has one and of which none is done: one that
 // is not odd, if there is one.
 func canaries(layouts []Layout, odd []Odd, done map[*Node]bool, nodes []*Node) (chosen []*Node) {
-	isOdd, is := map[string]bool{}, map[*Node]bool{}
-	for _, o := range odd {
-		isOdd[o.Node] = true
-	}
-	for _, n := range nodes {
-		is[n] = true
-	}
+	isOdd, is := host.Set(host.Map(odd, func(o Odd) string { return o.Node })), host.Set(nodes)
 	for _, l := range layouts {
 		candidates := slices.DeleteFunc(slices.Clone(l.Exact), func(n *Node) bool { return !is[n] })
 		if len(candidates) == 0 || slices.ContainsFunc(l.Exact, func(n *Node) bool { return done[n] }) {

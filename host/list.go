@@ -43,6 +43,21 @@ func Reversed[S ~[]T, T any](list S) S {
 	return list
 }
 
+// Set returns the values of a list as a set.
+func Set[T comparable](list []T) map[T]bool {
+	return By(list, func(v T) (T, bool) { return v, true })
+}
+
+// By returns a map of what of makes of each value of a list. Later values replace earlier ones.
+func By[T any, K comparable, V any](list []T, of func(T) (K, V)) map[K]V {
+	made := make(map[K]V, len(list))
+	for _, v := range list {
+		key, value := of(v)
+		made[key] = value
+	}
+	return made
+}
+
 // Union returns a list with those of more that are not in it, each once, in their order.
 func Union[T comparable](list []T, more ...T) []T {
 	for _, v := range more {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"gpustack/cleanup"
+	"gpustack/host"
 )
 
 // Nearly all rows of a cloud are ordinary: free, or taken by an instance that has rows of this one
@@ -52,10 +53,7 @@ func (r *reader) doubtful(ctx context.Context, free *freeRows) (ids []int64, leg
 // more than the instance's records: on deleted nodes, on those of hosts with equal names, and on
 // those of hosts with a guest report or an inventory.
 func (r *reader) plainNodes() []bool {
-	reported := map[string]bool{}
-	for _, host := range r.proof.Hosts() {
-		reported[host] = true
-	}
+	reported := host.Set(r.proof.Hosts())
 	plain := make([]bool, len(r.nodes.rows))
 	for k := range plain {
 		n := r.nodes.at(k)

@@ -27,10 +27,7 @@ func (v view) groups() []host.Finding {
 	if !v.isOn() {
 		return checklist.NA("the IOMMU is off or not shown")
 	}
-	byNumber := map[int]iommu.Group{}
-	for _, g := range iommu.Groups(v.Devices.Value) {
-		byNumber[g.Number] = g
-	}
+	byNumber := host.By(iommu.Groups(v.Devices.Value), func(g iommu.Group) (int, iommu.Group) { return g.Number, g })
 	var findings []host.Finding
 	done := map[int]bool{}
 	parted := map[pci.Address]bool{} // reported as no longer in their group
@@ -83,7 +80,7 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 	}
 	var come []pci.Address
 	if f.Group != nil {
-		recorded, members := pci.Set(f.Members), pci.Set(g.Members)
+		recorded, members := host.Set(f.Members), host.Set(g.Members)
 		come = append(come, host.Filter(g.Members, func(a pci.Address) bool { return !recorded[a] && !v.movedTo[a] })...)
 		for _, a := range f.Members {
 			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !members[a] {
@@ -95,7 +92,7 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 			add("now also contains", a)
 		}
 	}
-	reported := pci.Set(come)
+	reported := host.Set(come)
 	for _, b := range g.Blockers {
 		recorded := v.Recorded(b.Address) != nil
 		switch {

@@ -3,6 +3,7 @@ package document
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 )
 
 // manyKeys is the number of keys of an object from which on they are looked up in a map.
@@ -136,10 +137,8 @@ type keysOf struct {
 // add adds a key. It returns false if the object has it.
 func (k *keysOf) add(key []byte) bool {
 	if k.many == nil {
-		for _, other := range k.few {
-			if bytes.EqualFold(other, key) {
-				return false
-			}
+		if slices.ContainsFunc(k.few, func(other []byte) bool { return bytes.EqualFold(other, key) }) {
+			return false
 		}
 		k.few = append(k.few, key)
 		if len(k.few) < manyKeys {

@@ -22,7 +22,7 @@ type Selection struct {
 // Leaving returns the functions of the selection as they leave the host. A part of a card stands for
 // its GPU, and leaves with it.
 func (s Selection) Leaving(devices pci.Devices) (all []Leaving) {
-	selected := pci.Set(s.Selected)
+	selected := host.Set(s.Selected)
 	for _, a := range s.Selected {
 		if gpu := devices.GPUOf(devices.At(a)); gpu != nil {
 			selected[gpu.Address] = true
@@ -132,7 +132,7 @@ func (h Host) Separation(s Selection) *Separation {
 	if s.NVSwitch == machine.SwitchesToHost {
 		return nil
 	}
-	ofSelection := pci.Set(s.All)
+	ofSelection := host.Set(s.All)
 	var r, unknown Separation
 	gpus, switches := false, false
 	for i := range h.Devices {

@@ -64,10 +64,7 @@ func (r Records) Conflicts(devices pci.Devices) (errs []error) {
 // newConflicts returns the conflicts that a change of records brings. Others must not keep it from
 // being made: it may be a step out of them.
 func newConflicts(devices pci.Devices, before, after Records) []error {
-	old := map[string]bool{}
-	for _, err := range before.Conflicts(devices) {
-		old[err.Error()] = true
-	}
+	old := host.Set(host.Map(before.Conflicts(devices), error.Error))
 	return slices.DeleteFunc(after.Conflicts(devices), func(err error) bool { return old[err.Error()] })
 }
 

@@ -35,10 +35,7 @@ func (p *probe) readDisks(ctx context.Context, m *Machine) {
 		p.failed(blockDir, err)
 		return
 	}
-	known := map[string]*ghw.Disk{}
-	for _, d := range info.Disks {
-		known[d.Name] = d
-	}
+	known := host.By(info.Disks, func(d *ghw.Disk) (string, *ghw.Disk) { return d.Name, d })
 	m.Disks = []Disk{}
 	for _, name := range found {
 		dir := blockDir + "/" + name
@@ -122,10 +119,7 @@ func (p *probe) readNICs(ctx context.Context, m *Machine) {
 		p.failed(netDir, err)
 		return
 	}
-	known := map[string]*ghw.NIC{}
-	for _, n := range info.NICs {
-		known[n.Name] = n
-	}
+	known := host.By(info.NICs, func(n *ghw.NIC) (string, *ghw.NIC) { return n.Name, n })
 	m.NICs = []NIC{}
 	for _, name := range found {
 		dir := netDir + "/" + name

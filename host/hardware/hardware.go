@@ -1,6 +1,7 @@
 package hardware
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -144,11 +145,9 @@ func (p *probe) readProduct(ctx context.Context, m *Machine) {
 	product, err1 := ghw.Product(ctx)
 	bios, err2 := ghw.BIOS(ctx)
 	board, err3 := ghw.Baseboard(ctx)
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			p.failed(dmi, err)
-			return
-		}
+	if err := cmp.Or(err1, err2, err3); err != nil {
+		p.failed(dmi, err)
+		return
 	}
 	word := func(value, table, property string) *string {
 		name := dmi + "/" + table

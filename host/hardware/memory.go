@@ -23,27 +23,36 @@ const (
 
 // readMemory reads the memory of the machine.
 func (p *probe) readMemory(ctx context.Context, m *Machine) {
-	if !p.clear(memInfo, blocksDir+"/block_size_bytes", blocksDir+"/memory[0-9]*/state", poolsDir+"/*/*_hugepages") {
-		return
-	}
-	usable, ok := p.memTotal(memInfo)
-	if !ok {
-		return
-	}
-	m.Memory.Usable = &usable
-	blocks, pools := p.blocks(blocksDir), p.pools(poolsDir)
-	if !blocks || !pools {
-		if pools {
-			m.Memory.HugePages = p.poolsAlone(poolsDir)
+	m.Memory = p.memory(memInfo, blocksDir, poolsDir, func() *memory.Area {
+		info, err := ghw.Memory(ctx)
+		if err != nil {
+			p.failed(memInfo, err)
+			return nil
 		}
-		return // ghw would search the system log, and report usable memory as total
+		return &info.Area
+	})
+}
+
+// memory reads the memory that a meminfo file shows, with the blocks and pools of huge pages in two
+// folders. ghw, which area asks, would search the system log without them, and report usable memory
+// as total. It needs two lines of /proc/meminfo, of which kernels before 4.16 do not have Hugetlb.
+func (p *probe) memory(info, blocks, pools string, area func() *memory.Area) (m Memory) {
+	if !p.clear(memInfo, blocksDir+"/block_size_bytes", info, blocks+"/memory[0-9]*/state", pools+"/*/*_hugepages") {
+		return m
 	}
-	info, err := ghw.Memory(ctx)
-	if err != nil {
-		p.failed(memInfo, err)
-		return
+	usable, ok := p.memTotal(info)
+	if !ok {
+		return m
 	}
-	m.Memory = memoryOf(&info.Area)
+	m.Usable = &usable
+	isWhole := p.blocks(blocks)
+	if m.HugePages, ok = p.pools(pools); !isWhole || !ok {
+		return m
+	}
+	if whole := area(); whole != nil {
+		return memoryOf(whole)
+	}
+	return m
 }
 
 // memoryOf converts an area of ghw.
@@ -104,38 +113,32 @@ func (p *probe) blocks(dir string) bool {
 // poolName is the name of the folder of a pool before the number of its size.
 const poolName = "hugepages-"
 
-// pools reports whether the pools of huge pages in a folder can be read.
-func (p *probe) pools(dir string) bool {
+// pools returns the pools of huge pages in a folder, if all can be read.
+func (p *probe) pools(dir string) ([]HugePages, bool) {
 	names, ok := p.list(dir, "*", "huge pages are unknown")
-	for _, name := range names {
-		number, isKB := strings.CutSuffix(strings.TrimPrefix(name, poolName), "kB")
-		if _, err := strconv.ParseUint(number, 10, 40); err != nil || !isKB || !strings.HasPrefix(name, poolName) {
-			p.failed(dir+"/"+name, notOf("a pool of huge pages", name))
-			return false
-		}
-		for _, file := range []string{"nr_hugepages", "free_hugepages"} {
-			if _, ok := p.number(dir + "/" + name + "/" + file); !ok {
-				return false
-			}
-		}
-	}
-	return ok
-}
-
-// poolsAlone returns the pools in a folder for which pools is true.
-func (p *probe) poolsAlone(dir string) []HugePages {
-	names, _ := p.list(dir, poolName+"*", "huge pages are unknown")
 	found := []HugePages{}
 	for _, name := range names {
-		size, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(name, poolName), "kB"), 10, 40)
-		total, ok1 := p.number(dir + "/" + name + "/nr_hugepages")
-		free, ok2 := p.number(dir + "/" + name + "/free_hugepages")
-		if err == nil && ok1 && ok2 {
-			found = append(found, HugePages{size << 10, total, free})
+		number, isKB := strings.CutSuffix(strings.TrimPrefix(name, poolName), "kB")
+		size, err := strconv.ParseUint(number, 10, 40)
+		if err != nil || !isKB || !strings.HasPrefix(name, poolName) {
+			p.failed(dir+"/"+name, notOf("a pool of huge pages", name))
+			return nil, false
 		}
+		total, read := p.number(dir + "/" + name + "/nr_hugepages")
+		if !read {
+			return nil, false
+		}
+		free, read := p.number(dir + "/" + name + "/free_hugepages")
+		if !read {
+			return nil, false
+		}
+		found = append(found, HugePages{int64(size) << 10, total, free})
 	}
 	slices.SortFunc(found, func(a, b HugePages) int { return cmp.Compare(a.Size, b.Size) })
-	return found
+	if !ok {
+		return nil, false
+	}
+	return found, true
 }
 
 // number reads a file with a number.
@@ -182,34 +185,14 @@ func (p *probe) readNodes(ctx context.Context, m *Machine, all cores) {
 			physical, threads := all.count(list)
 			n.Cores, n.Threads = &physical, &threads
 		}
-		p.readNodeMemory(ctx, dir, &n)
+		n.Memory = p.memory(dir+"/meminfo", dir, dir+"/hugepages", func() *memory.Area {
+			area, err := memory.AreaForNode(linuxpath.New(ctx), id)
+			if err != nil {
+				p.warn("/%s: %v: its installed memory is unknown", dir, host.Cause(err))
+			}
+			return area
+		})
 		m.Nodes = append(m.Nodes, n)
 	}
 	slices.SortFunc(m.Nodes, func(a, b Node) int { return cmp.Compare(a.ID, b.ID) })
-}
-
-// readNodeMemory reads the memory of a node. ghw needs the whole of it, and two lines of
-// /proc/meminfo, of which kernels before 4.16 do not have Hugetlb.
-func (p *probe) readNodeMemory(ctx context.Context, dir string, n *Node) {
-	if !p.clear(memInfo, blocksDir+"/block_size_bytes", dir+"/meminfo", dir+"/memory[0-9]*/state", dir+"/hugepages/*/*_hugepages") {
-		return
-	}
-	usable, ok := p.memTotal(dir + "/meminfo")
-	if !ok {
-		return
-	}
-	n.Memory.Usable = &usable
-	blocks, pools := p.blocks(dir), p.pools(dir+"/hugepages")
-	if pools {
-		n.Memory.HugePages = p.poolsAlone(dir + "/hugepages")
-	}
-	if !blocks || !pools {
-		return
-	}
-	area, err := memory.AreaForNode(linuxpath.New(ctx), n.ID)
-	if err != nil {
-		p.warn("/%s: %v: its installed memory is unknown", dir, host.Cause(err))
-		return
-	}
-	n.Memory = memoryOf(area)
 }

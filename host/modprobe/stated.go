@@ -169,10 +169,7 @@ func isFor(name, driver string) bool {
 
 // Planned returns the configuration after a plan for files that are in it.
 func (c Conf) Planned(plan edit.Plan) Conf {
-	after := map[string]*edit.File{}
-	for _, change := range plan {
-		after[change.Name] = change.After
-	}
+	after := host.By(plan, func(c edit.Change) (string, *edit.File) { return c.Name, c.After })
 	var conf Conf
 	last := ""
 	for _, line := range c {

@@ -204,15 +204,6 @@ func (ds Devices) VFs() map[Address][]Address {
 	return vfs
 }
 
-// Set returns the addresses as a set.
-func Set(addresses []Address) map[Address]bool {
-	set := make(map[Address]bool, len(addresses))
-	for _, a := range addresses {
-		set[a] = true
-	}
-	return set
-}
-
 // Unique returns the addresses sorted, each once. It is never nil.
 func Unique(addresses []Address) []Address {
 	slices.SortFunc(addresses, Address.Compare)

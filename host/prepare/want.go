@@ -152,7 +152,7 @@ func (n node) want(s gate.Selection, opts selection.Options) (Want, error) {
 		return Want{}, err
 	}
 	var errs []error
-	selected := pci.Set(s.All)
+	selected := host.Set(s.All)
 	staying := map[string]bool{} // products of which a function remains with the host
 	for i := range n.Devices {
 		if d := &n.Devices[i]; d.VendorID != nil && d.ProductID != nil && !selected[d.Address] {

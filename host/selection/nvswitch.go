@@ -54,7 +54,7 @@ func OfferSwitches(devices pci.Devices, goes func(pci.Address) bool) host.Text {
 
 // NVSwitchWarnings returns the setup steps that the chosen side of the NVSwitches requires.
 func (n Node) NVSwitchWarnings(s gate.Selection) []string {
-	selected := pci.Set(s.All)
+	selected := host.Set(s.All)
 	goes := func(a pci.Address) bool { return selected[a] }
 	switch Divided(n.Devices, goes) {
 	case machine.SwitchesToHost:

@@ -83,7 +83,7 @@ func (n Node) stays(d *pci.Device) bool {
 
 // members returns selected functions with the others of their cards and groups that do not stay.
 func (n Node) members(selected []pci.Address) []pci.Address {
-	named := pci.Set(selected)
+	named := host.Set(selected)
 	return slices.DeleteFunc(n.Devices.Expand(selected), func(a pci.Address) bool { return !named[a] && n.stays(n.Devices.At(a)) })
 }
 
@@ -238,10 +238,7 @@ func (c *chooser) names(d *pci.Device) bool {
 // name is recorded again with its current properties. Each selector must match a function that no
 // earlier one has removed.
 func (c *chooser) remove() {
-	added := map[pci.Selector]bool{}
-	for _, x := range c.opts.Add {
-		added[x] = true
-	}
+	added := host.Set(c.opts.Add)
 	byAddress := map[pci.Address][]int{} // indices in the options
 	var products []int
 	for i, x := range c.opts.Remove {
@@ -276,7 +273,7 @@ func (c *chooser) changed() (errs []error) {
 	if c.Recorded == nil {
 		return nil
 	}
-	remaining := pci.Set(c.Selected)
+	remaining := host.Set(c.Selected)
 	for _, x := range c.opts.Remove {
 		if a, ok := x.Address(); ok {
 			delete(remaining, a)

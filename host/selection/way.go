@@ -44,7 +44,7 @@ func (n Node) Only(opts Options, functions []pci.Address) Options {
 	if n.Recorded == nil { // without a record, the named functions are the selection
 		opts.Add, opts.Only = opts.Only, nil
 	}
-	with := pci.Set(n.Devices.Expand(functions))
+	with := host.Set(n.Devices.Expand(functions))
 	opts.Allow = slices.DeleteFunc(slices.Clone(opts.Allow), func(a pci.Address) bool { return !with[a] })
 	return opts
 }
@@ -100,7 +100,7 @@ func (n Node) Refuse(opts Options, s gate.Selection, uses machine.Uses, errs []e
 		if side == machine.SwitchesToGuest && !slices.ContainsFunc(rest, n.isOfBoard) {
 			side = "" // it would select the board again
 		}
-		goes := pci.Set(n.Devices.Expand(rest))
+		goes := host.Set(n.Devices.Expand(rest))
 		permitted := allow != nil || side == machine.SwitchesToGuest
 		allow = slices.DeleteFunc(pci.Unique(allow), func(a pci.Address) bool { return !goes[a] })
 		o.NVSwitch, o.Allow = side, slices.Concat(o.Allow, allow)
@@ -153,7 +153,7 @@ func (n Node) isOfBoard(a pci.Address) bool {
 // purpose returns a text that says how a selection differs from the refused one.
 func (n Node) purpose(opts Options, s gate.Selection, rest, allow []pci.Address, side machine.NVSwitch) string {
 	var parts []string
-	remain := pci.Set(rest)
+	remain := host.Set(rest)
 	kept := slices.DeleteFunc(slices.Clone(s.Selected), func(f pci.Address) bool { return remain[f] })
 	if len(kept) > 0 {
 		parts = append(parts, "leave "+gate.Shortened(kept)+" with the host")
@@ -222,7 +222,7 @@ func (n Node) Without(functions ...pci.Address) (Options, bool) {
 	if errors.Is(err, ErrNothing) {
 		return Options{None: true}, true
 	}
-	remain := pci.Set(s.All)
+	remain := host.Set(s.All)
 	if err != nil || slices.ContainsFunc(functions, func(a pci.Address) bool { return remain[a] }) {
 		return Options{}, false
 	}

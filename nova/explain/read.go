@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 )
@@ -223,10 +224,7 @@ func ask(ctx context.Context, p provision, a Ask) (Step, error) {
 
 // detail reads the inventories of some hosts that each step is the first to exclude.
 func (f *Facts) detail(ctx context.Context, p provision, read *Placement) error {
-	isLeft := map[string]bool{}
-	for _, h := range f.Hosts {
-		isLeft[h.Provider] = h.Provider != ""
-	}
+	isLeft := host.By(f.Hosts, func(h Host) (string, bool) { return h.Provider, h.Provider != "" })
 	for _, s := range read.Steps {
 		n := 0
 		for _, h := range f.Hosts {

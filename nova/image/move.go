@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 	"gpustack/nova/object"
 )
@@ -45,11 +46,7 @@ func (m Move) inverse() Move {
 }
 
 func (m Move) after() map[string]*string {
-	values := map[string]*string{}
-	for _, v := range m.Values {
-		values[v.Name] = v.After
-	}
-	return values
+	return host.By(m.Values, func(v Value) (string, *string) { return v.Name, v.After })
 }
 
 func (m Move) patches() []cloud.ImagePatch {

@@ -100,7 +100,7 @@ func (l *lister) readPlaces(ctx context.Context, compute *cloud.Compute) error {
 
 // readProviders reads what the providers of the devices of a host, "" for all, have and who holds it,
 // side by side.
-func (l *lister) readProviders(ctx context.Context, placement *cloud.Placement, host string) error {
+func (l *lister) readProviders(ctx context.Context, placement *cloud.Placement, name string) error {
 	all, err := placement.PCIProviders(ctx)
 	if err != nil {
 		return err
@@ -109,11 +109,8 @@ func (l *lister) readProviders(ctx context.Context, placement *cloud.Placement, 
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(p cloud.Provider) bool { at, _ := l.placeOf(p.Name); return !at.is(host) })
-	isOnce := map[string]bool{}
-	for _, p := range once {
-		isOnce[p.UUID] = true
-	}
+	all = slices.DeleteFunc(all, func(p cloud.Provider) bool { at, _ := l.placeOf(p.Name); return !at.is(name) })
+	isOnce := host.Set(host.Map(once, func(p cloud.Provider) string { return p.UUID }))
 	for _, p := range all {
 		l.providers = append(l.providers, provided{Provider: p, once: isOnce[p.UUID]})
 	}

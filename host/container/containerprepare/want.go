@@ -278,7 +278,7 @@ func (w *wanting) boards() {
 	if w.None || !slices.ContainsFunc(w.Devices, func(d pci.Device) bool { return d.IsNVSwitch() }) {
 		return
 	}
-	wanted := pci.Set(w.GPUs) // also those that are refused for another reason
+	wanted := host.Set(w.GPUs) // also those that are refused for another reason
 	for _, f := range w.Record.Functions {
 		wanted[f.Address] = true
 	}

@@ -400,10 +400,7 @@ func (w *wanting) forGuests() {
 // those that are recorded.
 func (w *wanting) collisions() {
 	taken := w.identities()
-	at := map[pci.Address]string{}
-	for _, p := range w.Record.Adapters {
-		at[p.Address] = "adapter " + p.Address.String()
-	}
+	at := host.By(w.Record.Adapters, func(p rdma.Prepared) (pci.Address, string) { return p.Address, "adapter " + p.Address.String() })
 	for _, p := range w.Record.Adapters {
 		for _, vf := range p.VFs {
 			who := fmt.Sprintf("VF %d of %s", vf.Index, p.Address)
