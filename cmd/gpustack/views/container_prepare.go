@@ -42,9 +42,9 @@ func NewContainerPrepare(head Report, plan containerprepare.Plan) ContainerPrepa
 		Names: plan.Names, Notes: plan.Notes,
 	}
 	r.Changed = len(plan.Files.Pending()) > 0 || head.Root.IsMachine() && len(plan.Boot.Pending()) > 0
-	for _, f := range plan.Record.Functions {
-		r.Functions = append(r.Functions, containerFunction{f, plan.NamesOf[f.Address]})
-	}
+	r.Functions = host.Map(plan.Record.Functions, func(f machine.ContainerFunction) containerFunction {
+		return containerFunction{f, plan.NamesOf[f.Address]}
+	})
 	if len(r.Functions) > 0 {
 		r.Options = &plan.Record.Options
 	}

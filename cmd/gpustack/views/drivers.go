@@ -55,11 +55,7 @@ type DriverChange struct {
 
 // driverChanges returns the changes of a plan of drivers.
 func driverChanges(plan driver.Plan) []DriverChange {
-	var changes []DriverChange
-	for _, c := range plan.Changes {
-		changes = append(changes, DriverChange{c, c.Writes()})
-	}
-	return changes
+	return host.Map(plan.Changes, func(c driver.Change) DriverChange { return DriverChange{c, c.Writes()} })
 }
 
 // NewDrivers returns the report of a plan. specs are the changes of spec files that come first.
@@ -72,7 +68,7 @@ func NewDrivers(head Report, plan bind.Plan, specs []FileChange) Drivers {
 
 // PrintDrivers prints a plan for people.
 func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
-	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, rowsOf(r.Functions, func(a pci.Address) []string {
+	u.Table([]string{"FUNCTION", "ID", "NAME", "GROUP", "NOW", "THEN"}, host.Map(r.Functions, func(a pci.Address) []string {
 		d := devices.At(a)
 		now := orDash(Text(d.Driver))
 		then := now
@@ -137,11 +133,7 @@ func printDriverWrites(u *term.UI, plan driver.Plan, full bool) {
 	}
 	switch {
 	case len(plan.Groups) > 1 && !full:
-		var groups []string
-		for _, g := range plan.Groups {
-			groups = append(groups, strconv.Itoa(g))
-		}
-		u.Printf("open IOMMU groups %s, to check that they are viable\n", host.Listed(groups, "and"))
+		u.Printf("open IOMMU groups %s, to check that they are viable\n", host.Listed(host.Map(plan.Groups, strconv.Itoa), "and"))
 	default:
 		for _, g := range plan.Groups {
 			u.Printf("open IOMMU group %d, to check that it is viable\n", g)

@@ -23,11 +23,9 @@ type FileChange struct {
 
 // FileChanges returns the changes of a plan that differ from the machine.
 func FileChanges(plan edit.Plan) []FileChange {
-	var changes []FileChange
-	for _, c := range plan.Pending() {
-		changes = append(changes, FileChange{c.Name, c.Action(), c.Diff(), c.Brief(), c.Purpose})
-	}
-	return changes
+	return host.Map(plan.Pending(), func(c edit.Change) FileChange {
+		return FileChange{c.Name, c.Action(), c.Diff(), c.Brief(), c.Purpose}
+	})
 }
 
 // isNamed reports whether a short plan has no diff of a change, but only names the file: it is
@@ -124,9 +122,5 @@ func printNotes(u *term.UI, notes ...string) {
 
 // commandLines returns programs as text.
 func commandLines(programs []host.Program) []string {
-	var lines []string
-	for _, p := range programs {
-		lines = append(lines, p.String())
-	}
-	return lines
+	return host.Map(programs, host.Program.String)
 }

@@ -77,7 +77,7 @@ func indented(text string) string {
 func printFit(u *term.UI, f flavor.Fit) {
 	u.Printf("\neach device: %d vCPUs and %s of RAM, the smallest share of all hosts; in each NUMA node %s and %s remain with the host\n\n",
 		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), host.Numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
-	rows := rowsOf(f.Hosts, func(h flavor.FitHost) []string {
+	rows := host.Map(f.Hosts, func(h flavor.FitHost) []string {
 		ram := flavor.Size(h.RAM, flavor.MiB)
 		if h.HugePages {
 			ram += " (huge pages)"

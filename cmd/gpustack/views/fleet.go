@@ -37,7 +37,7 @@ func NewFleetShow(f fleet.Fleet, maxAge time.Duration, now time.Time) FleetShow 
 // Print prints odd nodes, layouts and the use of GPUs.
 func (r FleetShow) Print(u *term.UI) {
 	odd := map[string]bool{}
-	rows := rowsOf(r.Odd, func(o fleet.Odd) []string {
+	rows := host.Map(r.Odd, func(o fleet.Odd) []string {
 		return []string{unlessShown(odd, o.Node), Text(o.Layout), string(o.What), Text(o.Address), o.Expected, o.Found}
 	})
 	gpus := 0
@@ -47,12 +47,12 @@ func (r FleetShow) Print(u *term.UI) {
 	u.Printf("%s, %s, %s; odd: %s\n", host.Numbered(r.NodeCount, "node"), host.Numbered(gpus, "GPU"), host.Numbered(len(r.Layouts), "layout"),
 		host.Numbered(len(odd), "node"))
 	tableBelow(u, []string{"ODD NODE", "LAYOUT", "WHAT", "FUNCTION", "EXPECTED", "SEEN"}, rows)
-	tableBelow(u, []string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, rowsOf(r.Layouts, func(l fleet.Layout) []string {
+	tableBelow(u, []string{"LAYOUT", "COUNT", "GPUS", "ADDRESSES", "IOMMU GROUPS", "NODES"}, host.Map(r.Layouts, func(l fleet.Layout) []string {
 		return []string{fmt.Sprint(l.Number), fmt.Sprint(len(l.Nodes)), products(l), places(l), groups(l), foldNodes(l.Nodes)}
 	}))
 	unknown := 0
 	tableBelow(u, []string{"PRODUCT", "NAME", "GPUS", "FREE", "IN GUESTS", "IN CONTAINERS", "WITH THE HOST", "UNKNOWN"},
-		rowsOf(r.Products, func(p fleet.Total) []string {
+		host.Map(r.Products, func(p fleet.Total) []string {
 			unknown += p.Unknown
 			row := []string{p.String(), orDash(p.Name)}
 			for _, n := range []int{p.All, p.Free, p.InGuests, p.InContainer, p.WithHost, p.Unknown} {
@@ -76,11 +76,9 @@ func unlessShown(shown map[string]bool, node string) string {
 
 // products returns the number of GPUs of each product.
 func products(l fleet.Layout) string {
-	var parts []string
-	for _, same := range grouped(l.GPUs, fleet.Function.Title) {
-		parts = append(parts, fmt.Sprintf("%d × %s", len(same), same[0].Title()))
-	}
-	return cmp.Or(strings.Join(parts, ", "), "none")
+	return cmp.Or(strings.Join(host.Map(grouped(l.GPUs, fleet.Function.Title), func(same []fleet.Function) string {
+		return fmt.Sprintf("%d × %s", len(same), same[0].Title())
+	}), ", "), "none")
 }
 
 // places returns the addresses of the GPUs on each NUMA node.
@@ -117,9 +115,5 @@ func bySize(a, b fleet.Function) int { return cmp.Compare(len(a.Group), len(b.Gr
 
 // foldNodes returns the names of nodes, those with consecutive numbers as ranges.
 func foldNodes(nodes []*fleet.Node) string {
-	var names []string
-	for _, n := range nodes {
-		names = append(names, n.Name)
-	}
-	return explain.Names(names, 0)
+	return explain.Names(host.Map(nodes, func(n *fleet.Node) string { return n.Name }), 0)
 }

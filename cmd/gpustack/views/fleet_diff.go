@@ -32,7 +32,7 @@ func (r FleetDiff) Print(u *term.UI) {
 		return
 	}
 	nodes := map[string]bool{}
-	u.Table([]string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, rowsOf(r.Differences, func(d fleet.Difference) []string {
+	u.Table([]string{"NODE", "CHANGE", "WHAT", "FUNCTION", "BEFORE", "NOW"}, host.Map(r.Differences, func(d fleet.Difference) []string {
 		return []string{unlessShown(nodes, d.Node), string(d.Change), d.What, Text(d.Address), Text(d.Old), Text(d.New)}
 	}))
 	u.Printf("\n%s on %s; before: %s, now: %s\n", host.Numbered(len(r.Differences), "difference"), host.Numbered(len(nodes), "node"),

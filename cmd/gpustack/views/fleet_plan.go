@@ -41,13 +41,10 @@ func (r FleetPlan) Print(u *term.UI) {
 	nodes := 0
 	for _, w := range r.Waves {
 		nodes += len(w.Nodes)
-		var out, left []string
-		for _, c := range w.GPUs {
-			out = append(out, fmt.Sprintf("%d × %s", c.GPUs, c.Title()))
-		}
-		for _, k := range w.Left {
-			left = append(left, fmt.Sprintf("%s: %d of %s (keep: %d)", k.Zone, k.Schedulable, k.Title(), k.Keep))
-		}
+		out := host.Map(w.GPUs, func(c fleet.Count) string { return fmt.Sprintf("%d × %s", c.GPUs, c.Title()) })
+		left := host.Map(w.Left, func(k fleet.Kept) string {
+			return fmt.Sprintf("%s: %d of %s (keep: %d)", k.Zone, k.Schedulable, k.Title(), k.Keep)
+		})
 		rows = append(rows, []string{fmt.Sprintf("%02d", w.Number), string(w.Kind), fmt.Sprint(len(w.Nodes)), orDash(strings.Join(out, ", ")),
 			orDash(strings.Join(left, "; ")), foldNodes(w.Nodes)})
 	}
@@ -57,8 +54,8 @@ func (r FleetPlan) Print(u *term.UI) {
 	}
 	u.Printf("%s with %s; done: %d, later: %d, blocked: %d\n", host.Numbered(len(r.Waves), "wave"), host.Numbered(nodes, "node"), r.Done,
 		r.Later, len(r.Blocked))
-	tableBelow(u, []string{"BLOCKED NODE", "WHY", "INSTANCES"}, rowsOf(r.Blocked, func(b fleet.Blocked) []string {
-		return []string{b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(texts(b.Instances), " "))}
+	tableBelow(u, []string{"BLOCKED NODE", "WHY", "INSTANCES"}, host.Map(r.Blocked, func(b fleet.Blocked) []string {
+		return []string{b.Node, strings.Join(b.Reasons, "; "), orDash(strings.Join(host.Map(b.Instances, fleet.Instance.String), " "))}
 	}))
 	if len(r.Without) > 0 {
 		u.Printf("\n%s\n", term.Printable("hosts without documents, of which no GPU counts: "+explain.Names(r.Without, 0)))
@@ -87,7 +84,7 @@ func (r FleetPlan) PrintAnsible(u *term.UI, names map[*fleet.Node]string) error 
 		r.Version, r.Time.Format(time.RFC3339), r.Keep, r.By, r.Map, r.Goal, r.Done, r.Later)}
 	for _, b := range r.Blocked {
 		if !inWave[b.Node] {
-			comments = append(comments, fmt.Sprintf("blocked: %s: %s", b.Node, strings.Join(append(b.Reasons, texts(b.Instances)...), "; ")))
+			comments = append(comments, fmt.Sprintf("blocked: %s: %s", b.Node, strings.Join(append(b.Reasons, host.Map(b.Instances, fleet.Instance.String)...), "; ")))
 		}
 	}
 	all := yamlText("all")
@@ -100,13 +97,6 @@ func (r FleetPlan) PrintAnsible(u *term.UI, names map[*fleet.Node]string) error 
 	}
 	u.Raw(string(text))
 	return nil
-}
-
-func texts(instances []fleet.Instance) (all []string) {
-	for _, i := range instances {
-		all = append(all, i.String())
-	}
-	return all
 }
 
 // yamlText returns a string, in quotes unless it is one for every parser of YAML.

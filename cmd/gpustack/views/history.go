@@ -63,11 +63,7 @@ type HistoryEntry struct {
 
 // NewHistory returns the report of entries.
 func NewHistory(entries []node.Recorded) History {
-	report := History{Schema: 1}
-	for _, r := range entries {
-		report.Entries = append(report.Entries, newHistoryEntry(r))
-	}
-	return report
+	return History{Schema: 1, Entries: host.Map(entries, newHistoryEntry)}
 }
 
 // newHistoryEntry returns an entry of a journal.
@@ -75,11 +71,8 @@ func newHistoryEntry(r node.Recorded) HistoryEntry {
 	e := r.Entry
 	h := HistoryEntry{
 		Journal: r.Store.Path(), Origin: e.Origin, Entry: e.ID, Changes: e.Changes, Command: e.Command, Status: e.Status,
-		Started: e.Started, Ended: e.Ended, Diffs: r.Past,
+		Started: e.Started, Ended: e.Ended, Diffs: r.Past, Files: host.Map(e.Files, func(f change.File) string { return f.Name }),
 		Programs: commandLines(e.Programs), Left: commandLines(e.Left), Restart: e.Restart,
-	}
-	for _, f := range e.Files {
-		h.Files = append(h.Files, f.Name)
 	}
 	read, err := kindOf(e).read(e)
 	if h.changed = read.changed; err != nil {
@@ -170,7 +163,7 @@ func printEntryFiles(u *term.UI, h HistoryEntry) {
 
 // printEntryDrivers prints changes of drivers as their plan did.
 func printEntryDrivers(u *term.UI, plan driver.Plan) {
-	tableBelow(u, []string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, rowsOf(plan.Changes, func(c driver.Change) []string {
+	tableBelow(u, []string{"FUNCTION", "GROUP", "BEFORE", "AFTER"}, host.Map(plan.Changes, func(c driver.Change) []string {
 		return []string{c.Address.String(), Text(c.Group), orDash(string(c.Before.Driver)), thenText(c)}
 	}))
 	printDriverWrites(u, plan, true)

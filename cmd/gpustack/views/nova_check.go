@@ -5,6 +5,7 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/nova/conf"
 	"gpustack/operate/cloud"
 )
 
@@ -28,10 +29,7 @@ func (r NovaCheck) Print(u *term.UI) {
 	u.Warn(r.Warnings...)
 	for _, c := range r.Sides {
 		if c.RoleFrom != "" {
-			var names []string
-			for _, f := range c.Files {
-				names = append(names, f.Name)
-			}
+			names := host.Map(c.Files, func(f conf.Source) string { return f.Name })
 			u.Printf("%s: role %s, because %s\n", term.Printable(strings.Join(names, ", ")), c.Role, term.Printable(c.RoleFrom))
 		}
 	}

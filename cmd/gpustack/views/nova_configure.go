@@ -132,7 +132,7 @@ func printLines(u *term.UI, title string, lines []string) {
 
 // printAliases prints the aliases of a plan.
 func (r NovaConfigure) printAliases(u *term.UI) {
-	tableBelow(u, []string{"ALIAS", "ID", "TYPE"}, rowsOf(r.Aliases, func(a nova.Alias) []string {
+	tableBelow(u, []string{"ALIAS", "ID", "TYPE"}, host.Map(r.Aliases, func(a nova.Alias) []string {
 		return []string{a.Name, a.VendorID.String() + ":" + a.ProductID.String(), orDash(a.DeviceType)}
 	}))
 }

@@ -115,7 +115,7 @@ type Drained struct {
 
 // Print prints the report as text.
 func (r Drained) Print(u *term.UI) {
-	rows := rowsOf(r.Drained, func(d drain.Drained) []string {
+	rows := host.Map(r.Drained, func(d drain.Drained) []string {
 		return []string{d.Host, map[bool]string{true: "up", false: "down"}[d.Up], d.Since.Format(time.RFC3339), d.Text}
 	})
 	if len(rows) > 0 {

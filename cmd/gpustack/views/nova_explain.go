@@ -37,7 +37,7 @@ func (r NovaExplain) Print(u *term.UI) {
 	tableBelow(u, []string{"VERDICT", "SEEN"}, r.verdicts())
 	if len(r.NotChecked) > 0 {
 		u.Printf("\nnot checked:\n")
-		u.Table([]string{"LINK", "HOSTS", "SEEN"}, rowsOf(r.NotChecked, func(o explain.Omission) []string {
+		u.Table([]string{"LINK", "HOSTS", "SEEN"}, host.Map(r.NotChecked, func(o explain.Omission) []string {
 			return []string{string(o.Link), host.Numbered(o.Count, "host"), o.Reason + ": " + term.Elsewhere(o.Remedy)}
 		}))
 	}

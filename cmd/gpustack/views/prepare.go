@@ -48,9 +48,9 @@ func NewPrepare(head Report, m machine.Machine, plan prepare.Plan, work change.W
 		Left:      commandLines(work.Left),
 		others:    plan.Others, blacklists: plan.Blacklists,
 	}
-	for _, f := range plan.Functions {
-		r.Devices = append(r.Devices, preparedDevice{f, selection.IsCompanion(m.Devices.Value.At(f.Address), m.Devices.Value)})
-	}
+	r.Devices = host.Map(plan.Functions, func(f machine.Function) preparedDevice {
+		return preparedDevice{f, selection.IsCompanion(m.Devices.Value.At(f.Address), m.Devices.Value)}
+	})
 	r.Changed = len(r.Changes)+len(work.Programs) > 0
 	r.atNextBoot(plan.Menu || plan.Initramfs)
 	r.then(checkOrScan(len(plan.Functions) == 0))
@@ -68,7 +68,7 @@ func checkOrScan(nothing bool) host.Command {
 
 // PrintPrepare prints the plan as text.
 func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
-	rows := rowsOf(r.Devices, func(f preparedDevice) []string {
+	rows := host.Map(r.Devices, func(f preparedDevice) []string {
 		d := devices.At(f.Address)
 		return []string{f.Address.String(), IDs(d), Name(d), Text(f.Group), orDash(Text(d.Driver)), f.Driver + " by " + string(f.By)}
 	})

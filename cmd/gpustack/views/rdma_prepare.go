@@ -40,9 +40,7 @@ func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, w
 		Changes: FileChanges(plan.Files), Netns: string(plan.Record.Netns),
 		Programs: commandLines(work.Programs), Left: commandLines(work.Left), Notes: plan.Notes,
 	}
-	for _, a := range plan.Record.Adapters {
-		r.Adapters = append(r.Adapters, preparedAdapter{a, rdmaprepare.Partitions(a)})
-	}
+	r.Adapters = host.Map(plan.Record.Adapters, func(a rdma.Prepared) preparedAdapter { return preparedAdapter{a, rdmaprepare.Partitions(a)} })
 	r.Changed = len(r.Changes) > 0
 	pending := m.Pending(&plan.Record)
 	r.NextBoot = len(r.Changes) > 0 && pending

@@ -153,10 +153,7 @@ func inUse(observed guest.Report, m machine.Machine) statusLine {
 	}
 	switch {
 	case !observed.Complete:
-		var unread []string
-		for _, source := range observed.Unread() {
-			unread = append(unread, source.Name)
-		}
+		unread := host.Map(observed.Unread(), func(s guest.Source) string { return s.Name })
 		return statusLine{"in use", host.NA, "unknown: " + host.Listed(unread, "and") + " cannot be read"}
 	case len(functions) == 0:
 		return statusLine{"in use", host.NA, "no function is for guests"}
@@ -167,7 +164,7 @@ func inUse(observed guest.Report, m machine.Machine) statusLine {
 // PrintStatus prints a line for each subject, and the next step.
 func PrintStatus(u *term.UI, s Status) {
 	u.Printf("%s\n\n", term.Printable(s.machine))
-	u.Table([]string{"SUBJECT", "STATUS", "SEEN"}, rowsOf(s.Subjects, func(l statusLine) []string {
+	u.Table([]string{"SUBJECT", "STATUS", "SEEN"}, host.Map(s.Subjects, func(l statusLine) []string {
 		return []string{l.Subject, string(l.Status), l.Seen}
 	}))
 	next := "nothing is to be done"

@@ -30,10 +30,7 @@ func Becomes(u *term.UI, functions []pci.Address, target string, devices pci.Dev
 	slices.SortStableFunc(same, func(a, b []pci.Address) int {
 		return cmp.Or(cmp.Compare(kindRank(kind(a[0])), kindRank(kind(b[0]))), cmp.Compare(len(b), len(a)))
 	})
-	var kinds []string
-	for _, of := range same {
-		kinds = append(kinds, host.Numbered(len(of), kind(of[0])))
-	}
+	kinds := host.Map(same, func(of []pci.Address) string { return host.Numbered(len(of), kind(of[0])) })
 	return fmt.Sprintf("%s %s %s (%s)", host.Numbered(len(functions), "function"), arrow, target, strings.Join(kinds, ", "))
 }
 
@@ -75,15 +72,9 @@ type becoming struct {
 
 // allBecome returns the part of a summary about functions that get drivers.
 func allBecome(u *term.UI, moves []becoming, devices pci.Devices) string {
-	var parts []string
-	for _, same := range grouped(moves, func(b becoming) string { return b.target }) {
-		var functions []pci.Address
-		for _, b := range same {
-			functions = append(functions, b.address)
-		}
-		parts = append(parts, Becomes(u, functions, same[0].target, devices))
-	}
-	return strings.Join(parts, ", ")
+	return strings.Join(host.Map(grouped(moves, func(b becoming) string { return b.target }), func(same []becoming) string {
+		return Becomes(u, host.Map(same, func(b becoming) pci.Address { return b.address }), same[0].target, devices)
+	}), ", ")
 }
 
 // toHost is the target of functions that return to the host.
@@ -152,10 +143,7 @@ func filesText(changes []FileChange, updated, created string) string {
 
 // DriversSummary returns the summary of host bind, host release and their undo.
 func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
-	var moves []becoming
-	for _, c := range plan.Changes {
-		moves = append(moves, becoming{c.Address, cmp.Or(afterwards(c), "no driver")})
-	}
+	moves := host.Map(plan.Changes, func(c driver.Change) becoming { return becoming{c.Address, cmp.Or(afterwards(c), "no driver")} })
 	stopped, started := term.Some(len(plan.Services.Stop), "service", " stopped"), term.Some(len(plan.Services.Start), "service", " started")
 	persistence := ""
 	switch {

@@ -79,14 +79,6 @@ func tableBelow(u *term.UI, header []string, rows [][]string) {
 	}
 }
 
-// rowsOf returns a row of a table for each element of a list.
-func rowsOf[T any](list []T, row func(T) []string) (rows [][]string) {
-	for _, of := range list {
-		rows = append(rows, row(of))
-	}
-	return rows
-}
-
 // hostLine returns a line that describes the machine.
 func hostLine(name *string, s machine.System) string {
 	var parts []string
