@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,7 +60,8 @@ func PrintCheck(u *term.UI, c Check, all bool) {
 	if !all {
 		listed = c.notable()
 	}
-	u.Printf("%s: %s\n", u.Paint(c.colour(), string(c.Verdict)+notPassed(c.Findings)), term.Printable(c.line(u)))
+	colour := map[checklist.Verdict]string{checklist.Ready: term.Green, checklist.NotReady: term.Red, checklist.Drifted: term.Red}[c.Verdict]
+	u.Printf("%s: %s\n", u.Paint(cmp.Or(colour, term.Bold), string(c.Verdict)+notPassed(c.Findings)), term.Printable(c.line(u)))
 	if len(listed) > 0 {
 		u.Printf("\n")
 		printFindings(u, listed, u.Text)
@@ -70,16 +72,6 @@ func PrintCheck(u *term.UI, c Check, all bool) {
 		rest += " (--all shows them)"
 	}
 	u.Printf("\n%s\n", rest)
-}
-
-func (c Check) colour() string {
-	switch c.Verdict {
-	case checklist.Ready:
-		return term.Green
-	case checklist.NotReady, checklist.Drifted:
-		return term.Red
-	}
-	return term.Bold
 }
 
 // line returns what stands beside the verdict.
@@ -104,8 +96,8 @@ func (c Check) line(u *term.UI) string {
 // missing.
 func (c Check) notable() []host.Finding {
 	order := []host.Status{host.Fail, host.Warn, host.NA}
-	listed := slices.DeleteFunc(slices.Clone(c.Findings), func(f host.Finding) bool {
-		return f.Status == host.Pass || f.Status == host.NA && c.Verdict != checklist.Unknown && f.Check != c.Missing
+	listed := host.Filter(c.Findings, func(f host.Finding) bool {
+		return f.Status != host.Pass && (f.Status != host.NA || c.Verdict == checklist.Unknown || f.Check == c.Missing)
 	})
 	slices.SortStableFunc(listed, func(a, b host.Finding) int { return slices.Index(order, a.Status) - slices.Index(order, b.Status) })
 	return listed
@@ -123,14 +115,5 @@ func countChecks(findings []host.Finding) map[host.Status]int {
 // notPassed returns the number of checks that have failed or warn, for the verdict.
 func notPassed(findings []host.Finding) string {
 	n := countChecks(findings)
-	failed, warned := n[host.Fail], n[host.Warn]
-	switch {
-	case failed+warned == 0:
-		return ""
-	case warned == 0:
-		return fmt.Sprintf(" (failed: %d)", failed)
-	case failed == 0:
-		return fmt.Sprintf(" (warnings: %d)", warned)
-	}
-	return fmt.Sprintf(" (failed: %d, warnings: %d)", failed, warned)
+	return inBrackets(counted{"failed", n[host.Fail]}, counted{"warnings", n[host.Warn]})
 }

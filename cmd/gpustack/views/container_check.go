@@ -16,9 +16,9 @@ type ContainerCheck struct {
 
 // NewContainerCheck returns the report of a check of the machine below root.
 func NewContainerCheck(root host.Root, c node.ContainersChecked) ContainerCheck {
-	r := ContainerCheck{Check: newCheck("container", nameOf(root), c.Verdict, c.Findings, c.Warnings)}
-	if loaded := c.Machine.Driver.Value.Loaded; loaded != nil {
-		r.Driver = string(loaded.Version)
+	r := ContainerCheck{
+		newCheck("container", host.Value(host.ReadHostname(root)), c.Verdict, c.Findings, c.Warnings),
+		string(host.Value(c.Machine.Driver.Value.Loaded).Version),
 	}
 	if r.Verdict == checklist.Ready {
 		r.Line = host.Plain("nothing was started: only a container that runs CUDA proves the rest")

@@ -78,33 +78,25 @@ func PrintContainerPrepare(u *term.UI, r ContainerPrepare) {
 		"no function is for containers", "no function is for containers any more; running containers keep what they have") {
 		return
 	}
-	printDiffs(u, r.Changes, u.Full)
+	printDiffs(u, r.Changes)
 	if len(r.AtBoot) > 0 {
 		when := "written at each boot, as the machine is then; from what this tree has:"
 		if r.Root.IsMachine() {
 			when = "written now, and at each boot as the machine is then:"
 		}
 		u.Printf("\n%s\n", when)
-		printDiffs(u, r.AtBoot, u.Full)
+		printDiffs(u, r.AtBoot)
 	}
 	printNotes(u, r.Notes...)
 }
 
 // ContainerPrepareSummary returns the summary of container prepare.
 func ContainerPrepareSummary(r ContainerPrepare, recorded *machine.Containers) string {
-	var parts []string
-	has := map[pci.Address]bool{}
-	for _, f := range r.Functions {
-		has[f.Address] = true
-		if recorded.At(f.Address) == nil {
-			parts = append(parts, f.Address.String()+" for containers")
-		}
-	}
-	if recorded != nil {
-		for _, f := range recorded.Functions {
-			if !has[f.Address] {
-				parts = append(parts, f.Address.String()+" returned to the host")
-			}
+	planned := host.Map(r.Functions, func(f containerFunction) pci.Address { return f.Address })
+	parts := host.Map(recorded.Without(planned), func(a pci.Address) string { return a.String() + " for containers" })
+	for _, a := range recorded.Addresses() {
+		if !slices.Contains(planned, a) {
+			parts = append(parts, a.String()+" returned to the host")
 		}
 	}
 	files := r.Changes

@@ -42,6 +42,7 @@ func NewContainerTest(m containertest.Machine, result containertest.Result, cons
 	r := &ContainerTest{
 		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Address: m.Device, CDIDevice: strings.Join(m.Container.Devices, " "),
 		Image: m.Image, Engine: m.Container.Engine, Program: cudaprobe, Timeout: m.Timeout.Seconds(), Result: result,
+		Driver: string(host.Value(m.Driver.Loaded).Version), GPUModel: host.Value(m.Driver.GPU(m.Device)).Model,
 	}
 	r.Seconds = math.Round(r.Seconds*1000) / 1000
 	if r.Lines = nil; console {
@@ -49,12 +50,6 @@ func NewContainerTest(m containertest.Machine, result containertest.Result, cons
 	}
 	if len(m.Command) > 0 {
 		r.Program = anyCommand
-	}
-	if loaded := m.Driver.Loaded; loaded != nil {
-		r.Driver = string(loaded.Version)
-	}
-	if gpu := m.Driver.GPU(m.Device); gpu != nil {
-		r.GPUModel = gpu.Model
 	}
 	return r
 }
@@ -89,9 +84,7 @@ func PrintContainerTest(u *term.UI, r ContainerTest) {
 	}
 	if len(r.Lines) > 0 {
 		u.Printf("\nthe command printed:\n")
-		for _, l := range r.Lines {
-			u.Printf("  %s\n", term.Printable(l))
-		}
+		printEach(u, "  %s", r.Lines)
 	}
 }
 

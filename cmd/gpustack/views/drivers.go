@@ -84,10 +84,8 @@ func PrintDrivers(u *term.UI, r Drivers, plan bind.Plan, devices pci.Devices) {
 	if len(plan.Holders) > 0 {
 		u.Printf("\nopen now, by services that are stopped:\n")
 	}
-	for _, h := range plan.Holders {
-		u.Printf("%s\n", term.Printable(h.Error()))
-	}
-	printDiffs(u, r.Changes, u.Full)
+	printEach(u, "%s", plan.Holders)
+	printDiffs(u, r.Changes)
 	printDriverWrites(u, plan.Plan, u.Full)
 }
 
@@ -106,22 +104,15 @@ func printDriverWrites(u *term.UI, plan driver.Plan, full bool) {
 		}
 	}
 	if !plan.Release {
-		for _, a := range plan.Containers {
-			u.Printf("take %s from the CDI specs of containers, and check that no process has it open\n", a)
-		}
+		printEach(u, "take %s from the CDI specs of containers, and check that no process has it open", plan.Containers)
 	}
 	programs(plan.Services.Before(), len(plan.Services.Stop), ", and wait until it has stopped")
-	switch idle := plan.Idle(); {
-	case len(idle) > 1 && !full:
+	if idle := plan.Idle(); len(idle) > 1 && !full {
 		u.Printf("check that no process has one of %s open\n", host.Numbered(len(idle), "function"))
-	default:
-		for _, a := range idle {
-			u.Printf("check that no process has %s open\n", a)
-		}
+	} else {
+		printEach(u, "check that no process has %s open", idle)
 	}
-	for _, name := range plan.Load {
-		u.Printf("modprobe %s\n", term.Printable(name))
-	}
+	printEach(u, "modprobe %s", plan.Load)
 	if full {
 		for _, c := range changes {
 			for _, w := range c.Writes {
@@ -131,18 +122,13 @@ func printDriverWrites(u *term.UI, plan driver.Plan, full bool) {
 	} else {
 		printWritesByDriver(u, changes)
 	}
-	switch {
-	case len(plan.Groups) > 1 && !full:
+	if len(plan.Groups) > 1 && !full {
 		u.Printf("open IOMMU groups %s, to check that they are viable\n", host.Listed(host.Map(plan.Groups, strconv.Itoa), "and"))
-	default:
-		for _, g := range plan.Groups {
-			u.Printf("open IOMMU group %d, to check that it is viable\n", g)
-		}
+	} else {
+		printEach(u, "open IOMMU group %d, to check that it is viable", plan.Groups)
 	}
 	if plan.Release {
-		for _, a := range plan.Containers {
-			u.Printf("make the device nodes of %s, and add it to the CDI specs of containers\n", a)
-		}
+		printEach(u, "make the device nodes of %s, and add it to the CDI specs of containers", plan.Containers)
 	}
 	programs(plan.Services.Afterwards(), len(plan.Services.Start), ", and wait until it runs")
 }

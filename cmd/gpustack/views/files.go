@@ -37,16 +37,17 @@ func (c FileChange) isNamed() bool {
 // printDiffs prints changes of files, as diffs with added and removed lines in colour. A new file
 // that gpustack generates has one line with its purpose instead; a diff shows what changes in an
 // existing one, because that may be an edit of the operator's. Removed files and gpustack's own
-// records are only named. If full is true, all of them are diffs.
-func printDiffs(u *term.UI, changes []FileChange, full bool) {
+// records are only named. With --diff, all of them are diffs.
+func printDiffs(u *term.UI, changes []FileChange) {
 	var made [][]string
 	for _, c := range changes {
 		switch {
-		case full:
+		case u.Full:
 			u.Diff(c.Diff)
 		case c.isNamed():
 		case c.Action == edit.Create && c.purpose != "":
-			made = append(made, []string{c.File, strconv.Itoa(len(added(c.Diff))), c.purpose})
+			lines := strings.Count(c.Diff, "\n+") - strings.Count(c.Diff, "\n+++ ") // of the header
+			made = append(made, []string{c.File, strconv.Itoa(lines), c.purpose})
 		default:
 			u.Diff(c.brief)
 		}
@@ -59,7 +60,7 @@ func printDiffs(u *term.UI, changes []FileChange, full bool) {
 	var named strings.Builder
 	for _, c := range changes {
 		switch {
-		case full || !c.isNamed():
+		case u.Full || !c.isNamed():
 		case c.Action == edit.Delete:
 			fmt.Fprintf(&named, "removes %s\n", term.Printable(c.File))
 		default:
@@ -69,16 +70,6 @@ func printDiffs(u *term.UI, changes []FileChange, full bool) {
 	if named.Len() > 0 {
 		u.Printf("\n%s", named.String())
 	}
-}
-
-// added returns the lines that a diff adds.
-func added(diff string) (lines []string) {
-	for line := range strings.Lines(diff) {
-		if text, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "+"); ok && !strings.HasPrefix(line, "+++ ") {
-			lines = append(lines, text)
-		}
-	}
-	return lines
 }
 
 // printSelection prints the table of the functions that a plan records, and what stands below it, or
@@ -101,12 +92,8 @@ func printSelection(u *term.UI, changed bool, header []string, rows [][]string, 
 
 // printPrograms prints the programs that run after a plan's changes.
 func printPrograms(u *term.UI, run, left []string) {
-	for _, line := range run {
-		u.Printf("then runs %s\n", line)
-	}
-	for _, line := range left {
-		u.Printf("run on the target machine: %s\n", line)
-	}
+	printEach(u, "then runs %s", run)
+	printEach(u, "run on the target machine: %s", left)
 }
 
 // printNotes prints notes below a plan, each in a line of its own.

@@ -110,9 +110,7 @@ func PrintOutcomes(u *term.UI, r FlavorTest, outcomes []servertest.Outcome, cons
 		// The console may contain secrets, and output of a command is often kept.
 		if show := console || u.Terminal && o.Verdict != probe.Pass; show && len(o.Console) > 0 {
 			u.Printf("  the last lines of its console:\n")
-			for _, line := range o.Console {
-				u.Printf("    %s\n", term.Printable(line))
-			}
+			printEach(u, "    %s", o.Console)
 		}
 	}
 	u.Printf("\n%s\n", u.Paint(term.Bold, "verdict: "+string(r.Verdict)))
@@ -132,12 +130,8 @@ func printOutcome(u *term.UI, run *probe.Run, o servertest.Outcome, wanted strin
 	if o.Seen != nil {
 		u.Printf("  wanted %s, seen %s\n", wanted, wantedText(o.Seen))
 	}
-	for _, reason := range o.Reasons {
-		u.Printf("  %s\n", term.Printable(reason))
-	}
-	for _, hint := range o.Hints {
-		u.Printf("  hint: %s\n", term.Printable(hint.String()))
-	}
+	printEach(u, "  %s", o.Reasons)
+	printEach(u, "  hint: %s", o.Hints)
 	if run != nil {
 		printRun(u, *run, o.GPUs)
 	}
@@ -163,14 +157,10 @@ func printRun(u *term.UI, r probe.Run, gpus int) {
 		what += fmt.Sprintf(" after %.1f s", *r.Seconds)
 	}
 	u.Printf("  %s\n", what)
-	for _, p := range r.Programs {
-		u.Printf("    %s\n", term.Printable(programText(p, gpus)))
-	}
+	printEach(u, "    %s", host.Map(r.Programs, func(p cuda.Program) string { return programText(p, gpus) }))
 	if len(r.Output) > 0 {
 		u.Printf("  its output:\n")
-		for _, line := range r.Output {
-			u.Printf("    %s\n", term.Printable(line))
-		}
+		printEach(u, "    %s", r.Output)
 	}
 }
 
@@ -280,18 +270,13 @@ func (l *TestProgress) Show(p servertest.Progress) {
 		text += ": " + p.Line
 	}
 	l.lines[p.Server.Name] = text
-	var all []string
-	for _, name := range l.names {
-		all = append(all, l.lines[name])
-	}
-	l.u.Waits("%s", strings.Join(all, " | "))
+	l.u.Waits("%s", strings.Join(host.Map(l.names, func(name string) string { return l.lines[name] }), " | "))
 }
 
 // UnendedTests returns a warning for each entry whose run has ended without deleting its servers.
-func UnendedTests(entries []change.Entry) (warnings []string) {
-	for _, e := range entries {
-		warnings = append(warnings, host.Textf("%s: its run was killed or could not delete its servers, which may be left: '%s' or '%s' deletes them",
-			EntryName(e.ID, e.Command), UndoCommand(e.ID), host.NewCommand("flavor test").Flag("clean")).String())
-	}
-	return warnings
+func UnendedTests(entries []change.Entry) []string {
+	return host.Map(entries, func(e change.Entry) string {
+		return host.Textf("%s: its run was killed or could not delete its servers, which may be left: '%s' or '%s' deletes them",
+			EntryName(e.ID, e.Command), UndoCommand(e.ID), host.NewCommand("flavor test").Flag("clean")).String()
+	})
 }

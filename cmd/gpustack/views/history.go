@@ -154,7 +154,7 @@ func commandLine(argv []string) string {
 // printEntryFiles prints changes of files as their plan did, each with what its diff lacks.
 func printEntryFiles(u *term.UI, h HistoryEntry) {
 	for _, c := range h.Diffs {
-		printDiffs(u, []FileChange{{File: c.Name, Action: c.Action, Diff: c.Diff}}, true)
+		u.Diff(c.Diff)
 		if c.Note != "" {
 			u.Printf("\n%s: %s\n", term.Printable(c.Name), c.Note)
 		}

@@ -18,15 +18,7 @@ func printMachine(u *term.UI, m hardware.Machine) {
 			u.Printf("%-9s %s\n", label, term.Printable(text))
 		}
 	}
-	words := func(values ...*string) string {
-		var known []string
-		for _, v := range values {
-			if v != nil {
-				known = append(known, *v)
-			}
-		}
-		return strings.Join(known, " ")
-	}
+	words := func(values ...*string) string { return term.Join(" ", host.Map(values, host.Value[string])...) }
 	line("machine", words(m.Vendor, m.Product), after("board ", words(m.Board.Vendor, m.Board.Product, m.Board.Version)),
 		after("BIOS ", words(m.BIOS.Vendor, m.BIOS.Version, m.BIOS.Date)))
 	line("CPU", words(m.CPU.Model), countOf(m.CPU.Sockets, "sockets"), countOf(m.CPU.Cores, "cores"), countOf(m.CPU.Threads, "threads"))
@@ -35,10 +27,7 @@ func printMachine(u *term.UI, m hardware.Machine) {
 		line(fmt.Sprintf("NUMA %d", n.ID), countOf(n.Cores, "cores"), countOf(n.Threads, "threads"), bytesOf(n.Memory.Usable, "usable"), pages(n.Memory.HugePages))
 	}
 	for _, d := range m.Disks {
-		kind := ""
-		if d.Rotational == host.Yes {
-			kind = "rotational"
-		}
+		kind := map[host.Bool]string{host.Yes: "rotational"}[d.Rotational]
 		line("disk", d.Name, bytesOf(d.Size, ""), words(d.Model), words(d.Controller), kind)
 	}
 	for _, n := range m.NICs {

@@ -108,7 +108,7 @@ func (r NovaConfigure) Print(u *term.UI) {
 	if len(r.Dropped) > 0 {
 		u.Printf("\nremoved, because %s does not have these filters: %s\n", r.Release, term.Printable(strings.Join(r.Dropped, ", ")))
 	}
-	printDiffs(u, r.Changes, u.Full)
+	printDiffs(u, r.Changes)
 	printRestarts(u, r.Services)
 	companions, reporting, verified := "", "", ""
 	if r.Role.Computes() && len(r.Specs) > 0 {

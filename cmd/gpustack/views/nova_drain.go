@@ -121,9 +121,7 @@ func (r Drained) Print(u *term.UI) {
 	if len(rows) > 0 {
 		u.Table([]string{"HOST", "STATE", "DISABLED SINCE", "STEP"}, rows)
 	}
-	for _, name := range r.Unknown {
-		u.Printf("unknown: %s: its cell does not answer\n", term.Printable(name))
-	}
+	printEach(u, "unknown: %s: its cell does not answer", r.Unknown)
 	u.Printf("%s\n", term.Sentence(host.Numbered(len(rows), "compute service")+" disabled by gpustack",
 		host.Numbered(r.Others, "other")+" disabled", host.Numbered(r.Enabled, "other")+" enabled"))
 }

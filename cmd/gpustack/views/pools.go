@@ -2,10 +2,10 @@ package views
 
 import (
 	"fmt"
-	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 )
 
 // printPools prints the compute nodes whose pools do not match their rows, and a summary.
@@ -36,22 +36,12 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 			}
 		}
 		if names != nil {
-			u.Printf("  not judged: %s: %s\n", term.Printable(firstOf(names)), term.Printable(why(same[0])))
+			u.Printf("  not judged: %s: %s\n", term.Printable(host.Shortened(names, 3)), term.Printable(why(same[0])))
 		}
 	}
 	if more := r.Suspicious + r.Unknown - len(r.Findings); more > 0 {
 		u.Printf("  %d of them are not listed\n", more)
 	}
-}
-
-// firstOf returns the first of many names, as text.
-func firstOf(names []string) string {
-	first := names[:min(3, len(names))]
-	text := strings.Join(first, ", ")
-	if len(names) > len(first) {
-		text += fmt.Sprintf(" and %d more", len(names)-len(first))
-	}
-	return text
 }
 
 // nodeName returns the name of a compute node: that of its host, if the host has only this one.

@@ -83,7 +83,7 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 		}
 		u.Printf("\n%s: %s\n", what, r.Arguments.Drop)
 	}
-	printDiffs(u, r.Changes, u.Full)
+	printDiffs(u, r.Changes)
 	printPrograms(u, r.Programs, r.Left)
 	var companions []string
 	for _, d := range r.Devices {

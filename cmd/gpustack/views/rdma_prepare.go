@@ -71,7 +71,7 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 		"no adapter is prepared", "no adapter is prepared from the next boot on") {
 		return
 	}
-	printDiffs(u, r.Changes, u.Full)
+	printDiffs(u, r.Changes)
 	for _, line := range r.Programs {
 		if line == (host.Program{Kind: host.RevertBoot}).String() {
 			line += ", which reverts what was made at this boot and is not recorded any more, and remakes what is recorded otherwise"
@@ -104,11 +104,9 @@ func RDMAPrepareSummary(r RDMAPrepare, recorded *rdma.Record) string {
 			parts = append(parts, fmt.Sprintf("%s of %s for %s", host.Numbered(len(a.VFs), "VF"), a.Address, a.Use))
 		}
 	}
-	if recorded != nil {
-		for _, before := range recorded.Adapters {
-			if !slices.ContainsFunc(r.Adapters, func(a preparedAdapter) bool { return a.Address == before.Address }) {
-				parts = append(parts, before.Address.String()+" returned")
-			}
+	for _, before := range host.Value(recorded).Adapters {
+		if !slices.ContainsFunc(r.Adapters, func(a preparedAdapter) bool { return a.Address == before.Address }) {
+			parts = append(parts, before.Address.String()+" returned")
 		}
 	}
 	adapters := strings.Join(parts, ", ")

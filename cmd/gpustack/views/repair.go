@@ -214,9 +214,7 @@ func printFreed(u *term.UI, unit cleanup.Unit) {
 func printStatements(u *term.UI, p *cleanup.AllocationChange, instance string, rows []cleanup.Row) {
 	if p != nil {
 		u.Printf("  POST /allocations\n")
-		for _, line := range p.Lines(instance) {
-			u.Printf("    %s\n", term.Printable(line))
-		}
+		printEach(u, "    %s", p.Lines(instance))
 	}
 	for _, row := range rows {
 		statement, args := repair.Statement(row)

@@ -1,8 +1,6 @@
 package views
 
 import (
-	"slices"
-
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
@@ -18,7 +16,7 @@ func RepairSummary(units []cleanup.Unit) string {
 		}
 		c.add(unit)
 	}
-	return term.Sentence(after("free ", term.Some(c.freed, "device", " on "+firstOf(c.hosts))), c.text(), term.Some(c.skipped, "repair", " skipped"))
+	return term.Sentence(after("free ", term.Some(c.freed, "device", " on "+host.Shortened(c.hosts, 3))), c.text(), term.Some(c.skipped, "repair", " skipped"))
 }
 
 // RepairedSummary returns what became of repairs that were planned.
@@ -82,9 +80,7 @@ func (c *repairCounts) add(unit cleanup.Unit) {
 			continue
 		}
 		c.freed++
-		if !slices.Contains(c.hosts, d.Host) {
-			c.hosts = append(c.hosts, d.Host)
-		}
+		c.hosts = host.Union(c.hosts, d.Host)
 	}
 }
 

@@ -53,8 +53,8 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			if i == 0 {
 				group = Text(d.IOMMUGroup)
 			}
-			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Text(d.NUMANode), deviceType(d.Device),
-				aliasHint(d.Device)}
+			deviceType, alias := offered(d.Device)
+			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Text(d.NUMANode), deviceType, alias}
 			if roles {
 				row = append(row, Text(d.Role))
 			}
@@ -73,7 +73,7 @@ func printGPUs(u *term.UI, r node.Scan) {
 		return
 	}
 	line := fmt.Sprintf("%d of %s can be prepared for guests", n.Preparable, host.Numbered(n.Listed, "GPU"))
-	rest := []countedState{{"blocked", n.Blocked}, {"console", n.Console}, {"unknown", n.Unseen()}, {"prepared", n.Prepared},
+	rest := []counted{{"blocked", n.Blocked}, {"console", n.Console}, {"unknown", n.Unseen()}, {"prepared", n.Prepared},
 		{"bound for guests", n.Bound() - n.InUse}, {"in use", n.InUse}}
 	switch n.Listed {
 	case n.Bound():
@@ -83,25 +83,11 @@ func printGPUs(u *term.UI, r node.Scan) {
 	case n.Bound() + n.Prepared:
 		line, rest = are(n.Bound())+fmt.Sprintf(" bound for guests, %d prepared for the next boot", n.Prepared), rest[5:]
 	}
-	var others []string
-	for _, other := range rest {
-		if other.count > 0 {
-			others = append(others, fmt.Sprintf("%s: %d", other.label, other.count))
-		}
-	}
-	if others != nil {
-		line += " (" + strings.Join(others, ", ") + ")"
-	}
+	line += inBrackets(rest...)
 	if r.ChoosesSwitches() {
 		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
 	}
 	u.Printf("\n%s. Next:\n  %s\n", line, u.Command(r.Next.Command))
-}
-
-// A countedState is a state with its number of GPUs.
-type countedState struct {
-	label string
-	count int
 }
 
 // are returns the beginning of a sentence about a number of GPUs.
@@ -217,25 +203,13 @@ func rootBus(d *pci.Device) string {
 }
 
 // state returns the state of a function, or "" for a bridge.
-func state(d node.ScannedDevice) string {
-	if d.Whole == nil {
-		return ""
-	}
-	return d.Whole.String()
-}
+func state(d node.ScannedDevice) string { return host.Value(d.Whole).String() }
 
-// deviceType returns Nova's device type of a GPU, "" for another function.
-func deviceType(d *pci.Device) string {
+// offered returns Nova's device type and the suggested alias of a GPU, "" for another function and
+// for what is unknown.
+func offered(d *pci.Device) (deviceType, alias string) {
 	if !d.IsGPU() || d.IsManagementConsole() || d.DeviceType == nil {
-		return ""
+		return "", ""
 	}
-	return string(*d.DeviceType)
-}
-
-// aliasHint returns the suggested alias of a GPU, "" if there is none.
-func aliasHint(d *pci.Device) string {
-	if deviceType(d) == "" || d.AliasHint == nil {
-		return ""
-	}
-	return string(*d.AliasHint)
+	return string(*d.DeviceType), string(host.Value(d.AliasHint))
 }

@@ -83,20 +83,15 @@ const toHost = "host"
 // PrepareSummary returns the summary of host prepare. all says that everything is regenerated, not
 // only what has changed.
 func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machine.Machine) string {
-	var moves []becoming
 	recorded := m.Contract.Value
-	planned := map[pci.Address]bool{}
-	for _, f := range plan.Functions {
-		planned[f.Address] = true
-		if before := recorded.At(f.Address); before == nil || before.Driver != f.Driver || !before.IsAt(m.Devices.Value) {
-			moves = append(moves, becoming{f.Address, f.Driver})
-		}
-	}
-	if recorded != nil {
-		for _, f := range recorded.Functions {
-			if !planned[f.Address] {
-				moves = append(moves, becoming{f.Address, toHost})
-			}
+	moved := host.Filter(plan.Functions, func(f machine.Function) bool {
+		before := recorded.At(f.Address)
+		return before == nil || before.Driver != f.Driver || !before.IsAt(m.Devices.Value)
+	})
+	moves := host.Map(moved, func(f machine.Function) becoming { return becoming{f.Address, f.Driver} })
+	for _, a := range recorded.Addresses() {
+		if !slices.ContainsFunc(plan.Functions, func(f machine.Function) bool { return f.Address == a }) {
+			moves = append(moves, becoming{a, toHost})
 		}
 	}
 	functions := allBecome(u, moves, m.Devices.Value)

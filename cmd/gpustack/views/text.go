@@ -68,6 +68,21 @@ func after(before, text string) string {
 	return before + text
 }
 
+// counted is a number with its label.
+type counted struct {
+	label string
+	n     int
+}
+
+// inBrackets returns the numbers that are not 0, " (failed: 1, warnings: 2)", or "" without any.
+func inBrackets(numbers ...counted) string {
+	parts := host.Filter(numbers, func(c counted) bool { return c.n > 0 })
+	if parts == nil {
+		return ""
+	}
+	return " (" + strings.Join(host.Map(parts, func(c counted) string { return fmt.Sprintf("%s: %d", c.label, c.n) }), ", ") + ")"
+}
+
 // orDash returns a text, "-" if it is empty.
 func orDash(s string) string { return cmp.Or(s, "-") }
 
@@ -79,24 +94,22 @@ func tableBelow(u *term.UI, header []string, rows [][]string) {
 	}
 }
 
+// printEach prints a line for each value of a list.
+func printEach[T any](u *term.UI, format string, list []T) {
+	for _, v := range list {
+		u.Printf("%s\n", term.Printable(fmt.Sprintf(format, v)))
+	}
+}
+
 // hostLine returns a line that describes the machine.
 func hostLine(name *string, s machine.System) string {
-	var parts []string
-	for _, part := range []struct {
-		label string
-		value *string
-	}{{"", name}, {"", s.Distribution}, {"Linux ", s.Kernel}, {"CPU ", s.CPUVendor}, {"boot loader ", s.BootLoader}} {
-		if part.value != nil {
-			parts = append(parts, part.label+*part.value)
-		}
-	}
+	iommu := "IOMMU off (no groups: nothing can be assigned to a guest)"
 	switch {
 	case !s.IOMMU.Enabled.Known():
-		parts = append(parts, "IOMMU unknown (not shown by these files)")
+		iommu = "IOMMU unknown (not shown by these files)"
 	case s.IOMMU.Enabled == host.Yes:
-		parts = append(parts, fmt.Sprintf("IOMMU on (groups: %d)", s.IOMMU.Groups))
-	default:
-		parts = append(parts, "IOMMU off (no groups: nothing can be assigned to a guest)")
+		iommu = fmt.Sprintf("IOMMU on (groups: %d)", s.IOMMU.Groups)
 	}
-	return strings.Join(parts, ", ")
+	return term.Join(", ", host.Value(name), host.Value(s.Distribution), after("Linux ", host.Value(s.Kernel)),
+		after("CPU ", host.Value(s.CPUVendor)), after("boot loader ", host.Value(s.BootLoader)), iommu)
 }

@@ -85,7 +85,7 @@ func (r Undo) PrintFiles(u *term.UI, entries ...change.Entry) {
 	for _, e := range entries {
 		printUndone(u, e)
 	}
-	printDiffs(u, r.Changes, u.Full)
+	printDiffs(u, r.Changes)
 	printPrograms(u, r.Programs, r.Left)
 	if len(r.Restart) > 0 {
 		u.Printf("\nrestart afterwards, in this order: %s\n", strings.Join(r.Restart, ", "))
@@ -95,7 +95,7 @@ func (r Undo) PrintFiles(u *term.UI, entries ...change.Entry) {
 // PrintDrivers prints the plan of the undo of an entry of drivers, and whether it changes any.
 func (r Undo) PrintDrivers(u *term.UI, e change.Entry, p driver.Plan, changed bool) {
 	printUndone(u, e)
-	printDiffs(u, r.Changes, u.Full)
+	printDiffs(u, r.Changes)
 	if !changed {
 		u.Printf("\nthe drivers are as before: only the entry changes\n")
 		return
