@@ -311,7 +311,7 @@ func undoObject(ctx context.Context, u *term.UI, o given, store change.Store, en
 	}
 	compute, err := cloud.ConnectCompute(ctx, o.cloud)
 	if err != nil {
-		return fmt.Errorf("%s: %w", views.EntryName(entry.ID, entry.Command), err)
+		return fmt.Errorf("%s: %w", views.EntryName(entry), err)
 	}
 	in := objects{o, compute, clouds.UndoEngine(compute, store)}
 	report, except := views.NewUndo(in.head(ctx, true), entry), entry.ID

@@ -68,9 +68,7 @@ func PrintCheck(u *term.UI, c Check, all bool) {
 	}
 	n := countChecks(c.Findings)
 	rest := fmt.Sprintf("%d passed, %d not applicable", n[host.Pass], n[host.NA])
-	if len(listed) < len(c.Findings) {
-		rest += " (--all shows them)"
-	}
+	rest += either(len(listed) < len(c.Findings), " (--all shows them)", "")
 	u.Printf("\n%s\n", rest)
 }
 

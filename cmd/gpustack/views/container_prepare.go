@@ -57,10 +57,7 @@ func NewContainerPrepare(head Report, plan containerprepare.Plan) ContainerPrepa
 func PrintContainerPrepare(u *term.UI, r ContainerPrepare) {
 	var rows [][]string
 	for _, f := range r.Functions {
-		what := "GPU"
-		if f.HCA {
-			what = "RDMA adapter"
-		}
+		what := either(f.HCA, "RDMA adapter", "GPU")
 		row := []string{f.Address.String(), what, f.VendorID.String() + ":" + f.ProductID.String(), ""}
 		for i, name := range f.Names {
 			if i > 0 {

@@ -97,9 +97,7 @@ func printDriverWrites(u *term.UI, plan driver.Plan, full bool) {
 	programs := func(list [][]string, services int, wait string) {
 		for i, argv := range list {
 			line := strings.Join(argv, " ")
-			if i < services {
-				line += wait
-			}
+			line += either(i < services, wait, "")
 			u.Printf("%s\n", term.Printable(line))
 		}
 	}
@@ -169,9 +167,7 @@ func printWritesByDriver(u *term.UI, changes []DriverChange) {
 			text = "bind " + count + " to " + to
 		}
 		text += ": " + host.Numbered(writes, "write") + " to sysfs"
-		if i == len(moves)-1 {
-			text += " (see --diff)"
-		}
+		text += either(i == len(moves)-1, " (see --diff)", "")
 		u.Printf("%s\n", term.Printable(text))
 	}
 }

@@ -57,10 +57,7 @@ func PrintFlavorPlan(u *term.UI, r FlavorPlan, plan flavor.Plan) {
 
 // FlavorMade returns what was done to a flavor, as a sentence.
 func FlavorMade(made flavor.Move) string {
-	done := "changed"
-	if made.Before == nil {
-		done = "created"
-	}
+	done := either(made.Before == nil, "created", "changed")
 	return done + " flavor " + term.Printable(made.After.Name) + ", id " + term.Printable(made.After.ID)
 }
 
@@ -78,10 +75,7 @@ func printFit(u *term.UI, f flavor.Fit) {
 	u.Printf("\neach device: %d vCPUs and %s of RAM, the smallest share of all hosts; in each NUMA node %s and %s remain with the host\n\n",
 		f.VCPUs, flavor.Size(f.RAM, flavor.MiB), host.Numbered(f.Reserve.Cores, "core"), flavor.Size(f.Reserve.Memory, flavor.MiB))
 	rows := host.Map(f.Hosts, func(h flavor.FitHost) []string {
-		ram := flavor.Size(h.RAM, flavor.MiB)
-		if h.HugePages {
-			ram += " (huge pages)"
-		}
+		ram := flavor.Size(h.RAM, flavor.MiB) + either(h.HugePages, " (huge pages)", "")
 		return []string{h.Host, strconv.Itoa(h.Devices), strconv.Itoa(h.Guests), strconv.Itoa(h.Within), strconv.Itoa(h.VCPUs), ram}
 	})
 	u.Table([]string{"HOST", "DEVICES", "GUESTS", "IN ONE NODE", "VCPUS EACH", "RAM EACH"}, rows)

@@ -34,10 +34,7 @@ func PrintFlavors(u *term.UI, r FlavorList, checked bool) {
 	}
 	var rows [][]string
 	for _, f := range r.Flavors {
-		disk := flavor.Size(f.Disk, flavor.GiB)
-		if f.Ephemeral > 0 {
-			disk += " + " + flavor.Size(f.Ephemeral, flavor.GiB)
-		}
+		disk := flavor.Size(f.Disk, flavor.GiB) + either(f.Ephemeral > 0, " + "+flavor.Size(f.Ephemeral, flavor.GiB), "")
 		row := []string{f.Name, f.ExtraSpecs[nova.RequestKey], fmt.Sprint(f.VCPUs), flavor.Size(f.RAM, flavor.MiB), disk, access(f), others(f)}
 		if checked {
 			row = slices.Insert(row, 2, met(f))

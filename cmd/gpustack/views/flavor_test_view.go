@@ -22,14 +22,11 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 	u.Printf("tests flavor %s at %s (microversion %s)\n\n", term.Printable(p.Flavor.Name), term.Printable(r.Cloud), r.Microversion)
 	line := func(key, value string) { u.Printf("  %-9s %s\n", key, term.Printable(value)) }
 	for i, s := range p.Servers {
-		key := "server"
-		if i > 0 {
-			key = ""
-		}
+		key := either(i > 0, "", "server")
 		line(key, s.Name)
 	}
 	line("image", p.Image.Name)
-	line("devices", wantedText(p.Wanted.IDs)+each(len(p.Servers)))
+	line("devices", wantedText(p.Wanted.IDs)+either(len(p.Servers) > 1, " each", ""))
 	for _, from := range p.Wanted.From {
 		line("", from)
 	}
@@ -47,10 +44,7 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 	}
 	var quotas []string
 	for _, q := range p.Quotas {
-		limit := "no limit"
-		if q.Limit >= 0 {
-			limit = fmt.Sprintf("%d of %d used", q.Used, q.Limit)
-		}
+		limit := either(q.Limit >= 0, fmt.Sprintf("%d of %d used", q.Used, q.Limit), "no limit")
 		quotas = append(quotas, fmt.Sprintf("%s %s (%s)", strings.TrimSuffix(q.Resource, "_mib"), neededText(q), limit))
 	}
 	line("quota", strings.Join(quotas, ", "))
@@ -78,13 +72,6 @@ func wantedText(ids map[probe.ID]int) string {
 	return orDash(host.Listed(words, "and"))
 }
 
-func each(n int) string {
-	if n > 1 {
-		return " each"
-	}
-	return ""
-}
-
 // FlavorTestSummary returns the summary of a test.
 func FlavorTestSummary(p servertest.Plan) string {
 	devices := 0
@@ -92,11 +79,12 @@ func FlavorTestSummary(p servertest.Plan) string {
 		devices += n
 	}
 	n := len(p.Servers)
-	end, requests := map[bool]string{true: "delete it", false: "delete them"}[n == 1], 2*n
+	end, requests := either(n == 1, "delete it", "delete them"), 2*n
 	if p.Keep {
 		end, requests = strings.Replace(end, "delete", "keep", 1), n
 	}
-	return term.Sentence("boot "+host.Numbered(n, "server")+" with "+host.Numbered(devices, "device")+each(n)+", then "+end, host.Numbered(requests, "request"))
+	return term.Sentence("boot "+host.Numbered(n, "server")+" with "+host.Numbered(devices, "device")+either(n > 1, " each", "")+", then "+end,
+		host.Numbered(requests, "request"))
 }
 
 // PrintOutcomes prints the results of a test as text. console says that the last lines of consoles
@@ -118,15 +106,8 @@ func PrintOutcomes(u *term.UI, r FlavorTest, outcomes []servertest.Outcome, cons
 
 // printOutcome prints the result of the test of one server, whose command is shown as run has it.
 func printOutcome(u *term.UI, run *probe.Run, o servertest.Outcome, wanted string) {
-	on := ""
-	if o.Host != "" {
-		on = " on " + o.Host
-	}
-	verdict := string(o.Verdict)
-	if o.Err != nil {
-		verdict = "not tested"
-	}
-	u.Printf("\n%s (%s)%s: %s\n", o.Name, o.ID, term.Printable(on), verdict)
+	verdict := either(o.Err != nil, "not tested", string(o.Verdict))
+	u.Printf("\n%s (%s)%s: %s\n", o.Name, o.ID, term.Printable(after(" on ", o.Host)), verdict)
 	if o.Seen != nil {
 		u.Printf("  wanted %s, seen %s\n", wanted, wantedText(o.Seen))
 	}
@@ -171,9 +152,7 @@ func programText(p cuda.Program, gpus int) string {
 	if p.GPUs != nil {
 		count = fmt.Sprintf("%d of %s", *p.GPUs, host.Numbered(gpus, "GPU"))
 	}
-	if len(p.Models) > 0 {
-		count += " (" + strings.Join(p.Models, ", ") + ")"
-	}
+	count += either(len(p.Models) > 0, " ("+strings.Join(p.Models, ", ")+")", "")
 	words := []string{count}
 	for _, f := range p.Figures {
 		switch {
@@ -210,17 +189,14 @@ func CleaningSummary(c servertest.Cleaning) string {
 
 // PrintLeftovers prints the servers that tests have left.
 func PrintLeftovers(u *term.UI, r FlavorTest, plan servertest.Cleaning) {
-	of := "all projects"
-	if !plan.All {
-		of = "this project"
-	}
+	of := either(!plan.All, "this project", "all projects")
 	if len(r.Leftovers) == 0 {
 		u.Printf("no server of a test in %s at %s\n", of, term.Printable(r.Cloud))
 	} else {
 		printLeftoverTable(u, r, of)
 	}
 	for _, e := range plan.Closed {
-		u.Printf("\ncloses %s: none of its servers is left then\n", term.Printable(EntryName(e.ID, e.Command)))
+		u.Printf("\ncloses %s: none of its servers is left then\n", term.Printable(EntryName(e)))
 	}
 }
 
@@ -265,11 +241,7 @@ func (l *TestProgress) Show(p servertest.Progress) {
 	if !slices.Contains(l.names, p.Server.Name) {
 		l.names = append(l.names, p.Server.Name)
 	}
-	text := fmt.Sprintf("%s %s %.0f s", p.Server.Name, p.Status, p.Since.Seconds())
-	if p.Line != "" {
-		text += ": " + p.Line
-	}
-	l.lines[p.Server.Name] = text
+	l.lines[p.Server.Name] = fmt.Sprintf("%s %s %.0f s", p.Server.Name, p.Status, p.Since.Seconds()) + after(": ", p.Line)
 	l.u.Waits("%s", strings.Join(host.Map(l.names, func(name string) string { return l.lines[name] }), " | "))
 }
 
@@ -277,6 +249,6 @@ func (l *TestProgress) Show(p servertest.Progress) {
 func UnendedTests(entries []change.Entry) []string {
 	return host.Map(entries, func(e change.Entry) string {
 		return host.Textf("%s: its run was killed or could not delete its servers, which may be left: '%s' or '%s' deletes them",
-			EntryName(e.ID, e.Command), UndoCommand(e.ID), host.NewCommand("flavor test").Flag("clean")).String()
+			EntryName(e), UndoCommand(e.ID), host.NewCommand("flavor test").Flag("clean")).String()
 	})
 }

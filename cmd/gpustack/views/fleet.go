@@ -99,19 +99,12 @@ func places(l fleet.Layout) string {
 
 // groups returns how many GPUs have IOMMU groups with how many members.
 func groups(l fleet.Layout) string {
-	var parts []string
-	for _, same := range grouped(slices.SortedFunc(slices.Values(l.GPUs), bySize), func(f fleet.Function) int { return len(f.Group) }) {
-		what := host.Numbered(len(same[0].Group), "function")
-		if len(same[0].Group) == 0 {
-			what = "none"
-		}
-		parts = append(parts, fmt.Sprintf("%d × %s", len(same), what))
-	}
-	return orDash(strings.Join(parts, ", "))
+	size := func(f fleet.Function) int { return len(f.Group) }
+	bySize := func(a, b fleet.Function) int { return cmp.Compare(size(a), size(b)) }
+	return orDash(strings.Join(host.Map(grouped(slices.SortedFunc(slices.Values(l.GPUs), bySize), size), func(same []fleet.Function) string {
+		return fmt.Sprintf("%d × %s", len(same), cmp.Or(term.Some(size(same[0]), "function", ""), "none"))
+	}), ", "))
 }
-
-// bySize orders functions by the number of members of their IOMMU groups.
-func bySize(a, b fleet.Function) int { return cmp.Compare(len(a.Group), len(b.Group)) }
 
 // foldNodes returns the names of nodes, those with consecutive numbers as ranges.
 func foldNodes(nodes []*fleet.Node) string {

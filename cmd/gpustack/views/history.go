@@ -133,7 +133,7 @@ func printEntryHead(u *term.UI, journal string, e change.Entry) {
 	if e.Ended != nil {
 		ended = at(*e.Ended)
 	}
-	u.Printf("%s\n", term.Printable(EntryName(e.ID, e.Command)))
+	u.Printf("%s\n", term.Printable(EntryName(e)))
 	for _, field := range [][2]string{
 		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", orDash(origin.User)}, {"host", orDash(origin.Host)},
 		{"version", orDash(origin.Version)}, {"command", commandLine(origin.Argv)}, {"journal", journal},

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -86,10 +87,7 @@ func guestRows(r guest.Report) [][]string {
 	}
 	for _, d := range r.Domains {
 		if _, left := domains[d.UUID]; left {
-			state := "defined"
-			if d.Running {
-				state = "runs, no process"
-			}
+			state := either(d.Running, "runs, no process", "defined")
 			rows = append(rows, []string{d.UUID, d.Name, state, "-", "-", "-", listAddresses(d.Functions)})
 		}
 	}
@@ -98,11 +96,8 @@ func guestRows(r guest.Report) [][]string {
 
 // openName returns the name of the group or device that a holder has open.
 func openName(h guest.Holder) string {
-	switch {
-	case h.Device != nil:
-		return *h.Device
-	case h.VDPA != nil:
-		return *h.VDPA
+	if name := cmp.Or(h.Device, h.VDPA); name != nil {
+		return *name
 	}
 	return Text(h.Group)
 }

@@ -109,18 +109,14 @@ func changed(e change.Entry) string {
 // RecoverySummary returns the summary of the recovery of an interrupted entry, as far as the entry
 // itself shows it: the recovery determines what was written.
 func RecoverySummary(e change.Entry) string {
-	return kindOf(e).recovery(EntryName(e.ID, e.Command), e)
+	return kindOf(e).recovery(EntryName(e), e)
 }
 
 // RecoveryQuestion returns the question whether to recover interrupted entries, and the summary of
 // each, which stands above it.
 func RecoveryQuestion(entries []change.Entry) (question string, summaries []string) {
-	var names []string
-	for _, e := range entries {
-		names, summaries = append(names, EntryName(e.ID, e.Command)), append(summaries, RecoverySummary(e))
-	}
-	was := map[bool]string{false: "was", true: "were"}[len(names) > 1]
-	return fmt.Sprintf("%s %s interrupted: recover now?", host.Listed(names, "and"), was), summaries
+	names, was := host.Map(entries, EntryName), either(len(entries) > 1, "were", "was")
+	return fmt.Sprintf("%s %s interrupted: recover now?", host.Listed(names, "and"), was), host.Map(entries, RecoverySummary)
 }
 
 // RowsQuestion is [RecoveryQuestion] of repairs, of which entry accept, unless it is 0, is closed
@@ -130,7 +126,7 @@ func RowsQuestion(open []change.Left, accept int) (question string, summaries []
 	for _, l := range open {
 		summary := RecoverySummary(l.Entry)
 		if l.Entry.ID == accept {
-			summary = EntryName(l.Entry.ID, l.Entry.Command) + " is closed; no row and no allocation is changed"
+			summary = EntryName(l.Entry) + " is closed; no row and no allocation is changed"
 		}
 		names, summaries = append(names, strconv.Itoa(l.Entry.ID)), append(summaries, summary)
 	}

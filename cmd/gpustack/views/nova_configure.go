@@ -54,9 +54,7 @@ func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan
 	}
 	r.Changed = len(r.Changes) > 0
 	r.Warnings = append(r.Warnings, slices.Concat(c.Warnings, want.Warnings, plan.Warnings)...)
-	for _, s := range plan.Restart {
-		r.Restart = append(r.Restart, s.Name)
-	}
+	r.Restart = host.Map(plan.Restart, func(s nova.Service) string { return s.Name })
 	var needs []host.Need
 	if len(r.Restart) > 0 {
 		needs = append(needs, host.NeedRestart)
@@ -69,25 +67,17 @@ func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan
 func companionsOf(hosts []nova.Host) (names []string) {
 	for _, h := range hosts {
 		for _, d := range selection.Companions(h.Devices) {
-			if product := IDs(d) + " (" + functionKind(d) + ")"; !slices.Contains(names, product) {
-				names = append(names, product)
-			}
+			names = append(names, IDs(d)+" ("+functionKind(d)+")")
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // Summary returns the sentence that ends the plan, above the question.
 func (r NovaConfigure) Summary() string {
-	var restart []string
-	for _, s := range r.Services {
-		restart = append(restart, s.Names()...)
-	}
-	specs := "" // of the files of this machine
-	if r.Role.Computes() {
-		specs = term.Some(len(r.Specs), "device spec", "")
-	}
+	restart := slices.Concat(host.Map(r.Services, nova.Service.Names)...)
+	specs := either(r.Role.Computes(), term.Some(len(r.Specs), "device spec", ""), "") // of the files of this machine
 	return term.Sentence(
 		term.Join(", ", term.Some(len(r.Aliases), "alias", ""), specs), term.Some(len(r.Removed), "line", " removed"),
 		filesText(r.Changes, "changed", "new"), after("to restart: ", strings.Join(restart, ", ")))
@@ -110,17 +100,10 @@ func (r NovaConfigure) Print(u *term.UI) {
 	}
 	printDiffs(u, r.Changes)
 	printRestarts(u, r.Services)
-	companions, reporting, verified := "", "", ""
-	if r.Role.Computes() && len(r.Specs) > 0 {
-		companions = companionsText(r.companions)
-	}
-	if r.reporting {
-		reporting = "report_in_placement cannot be turned off again on this host"
-	}
-	if r.ComputesReport != nil && *r.ComputesReport == cloud.ReportVerified {
-		verified = "verified: every compute node with these devices reports them to Placement"
-	}
-	printNotes(u, companions, reporting, verified)
+	isVerified := host.Value(r.ComputesReport) == cloud.ReportVerified
+	printNotes(u, either(r.Role.Computes() && len(r.Specs) > 0, companionsText(r.companions), ""),
+		either(r.reporting, "report_in_placement cannot be turned off again on this host", ""),
+		either(isVerified, "verified: every compute node with these devices reports them to Placement", ""))
 }
 
 // printLines prints lines below a title, and nothing without lines.

@@ -25,10 +25,7 @@ func (r NovaDevices) Print(u *term.UI) {
 	u.Warn(r.Warnings...)
 	var rows [][]string
 	for _, d := range r.Devices {
-		state := string(d.State)
-		if d.Case != "" {
-			state += " (case " + string(d.Case) + ")"
-		}
+		state := string(d.State) + either(d.Case != "", " (case "+string(d.Case)+")", "")
 		instance, since := "", ""
 		if i := d.Instance; i != nil {
 			if instance = i.UUID; i.Name != "" {
@@ -57,17 +54,13 @@ func (r NovaDevices) Print(u *term.UI) {
 	}
 	u.Printf("%s", strings.Join(slices.Compact(toClean), "")) // VFs of one provider are equal here
 	for _, t := range r.Totals {
-		title := t.Product
-		if t.Zone != "" {
-			title += " in " + t.Zone
-		}
 		parts := []string{host.Numbered(t.Total, "device")}
 		for _, state := range cloud.DeviceStates() {
 			if n := t.States[state]; n > 0 {
 				parts = append(parts, fmt.Sprintf("%d %s", n, state))
 			}
 		}
-		u.Printf("%s: %s\n", term.Printable(title), strings.Join(parts, ", "))
+		u.Printf("%s: %s\n", term.Printable(t.Product+after(" in ", t.Zone)), strings.Join(parts, ", "))
 	}
 	if len(r.Totals) == 0 {
 		u.Printf("no devices\n")

@@ -37,7 +37,7 @@ func NewNovaDrain(head Report, c *cloud.Compute, s cloud.ComputeService, m drain
 
 // PrintPlan prints the plan as text, and what is left on the host now, unless that is nil.
 func (r NovaDrain) PrintPlan(u *term.UI, left *drain.Left) {
-	up := map[bool]string{true: "up", false: "down"}[r.Service.Up]
+	up := either(r.Service.Up, "up", "down")
 	u.Printf("compute service of %s at %s (%s)\n", term.Printable(r.Service.Host), term.Printable(r.Cloud), up)
 	if r.Service.Changed() {
 		u.Diff(objectDiff(r.Service))
@@ -116,7 +116,7 @@ type Drained struct {
 // Print prints the report as text.
 func (r Drained) Print(u *term.UI) {
 	rows := host.Map(r.Drained, func(d drain.Drained) []string {
-		return []string{d.Host, map[bool]string{true: "up", false: "down"}[d.Up], d.Since.Format(time.RFC3339), d.Text}
+		return []string{d.Host, either(d.Up, "up", "down"), d.Since.Format(time.RFC3339), d.Text}
 	})
 	if len(rows) > 0 {
 		u.Table([]string{"HOST", "STATE", "DISABLED SINCE", "STEP"}, rows)

@@ -2,6 +2,7 @@ package views
 
 import (
 	"fmt"
+	"slices"
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
@@ -28,10 +29,7 @@ func (r NovaExplain) Print(u *term.UI) {
 	u.Warn(r.Warnings...)
 	if r.Server != nil {
 		text := fmt.Sprintf("server %s (%s) is %s", r.Server.Name, r.Server.ID, r.Server.Status)
-		if r.Server.Fault != nil {
-			text += ": " + *r.Server.Fault
-		}
-		u.Printf("%s\n", term.OneLine(text))
+		u.Printf("%s\n", term.OneLine(text+after(": ", host.Value(r.Server.Fault))))
 	}
 	u.Printf("%s\n", term.OneLine(r.Conclusion))
 	tableBelow(u, []string{"VERDICT", "SEEN"}, r.verdicts())
@@ -53,13 +51,9 @@ func (r NovaExplain) Print(u *term.UI) {
 
 // verdicts returns the rows of the groups of hosts and of their warnings.
 func (r NovaExplain) verdicts() (rows [][]string) {
-	for _, g := range r.Groups {
-		rows = append(rows, groupRows(g, string(g.Verdict))...)
-	}
-	for _, g := range r.Concerns {
-		rows = append(rows, groupRows(g, "warning")...)
-	}
-	return rows
+	return slices.Concat(append(
+		host.Map(r.Groups, func(g explain.Group) [][]string { return groupRows(g, string(g.Verdict)) }),
+		host.Map(r.Concerns, func(g explain.Group) [][]string { return groupRows(g, "warning") })...)...)
 }
 
 // shownNames is how many names or ranges of names the table contains for each verdict.
@@ -77,10 +71,7 @@ func groupRows(g explain.Group, verdict string) (rows [][]string) {
 	if g.Example == nil {
 		return rows
 	}
-	seen := string(g.Example.Link) + ": " + g.Example.Seen
-	if g.Example.From != "" {
-		seen += " (" + g.Example.From + ")"
-	}
+	seen := string(g.Example.Link) + ": " + g.Example.Seen + either(g.Example.From != "", " ("+g.Example.From+")", "")
 	if len(g.Members) > 1 {
 		seen = "on " + g.Members[0] + ", " + seen
 	}

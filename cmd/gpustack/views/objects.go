@@ -155,7 +155,7 @@ func undone[M object.Move[M]](c *cloud.Compute, of *object.Change[M]) Object {
 
 // PrintUndoneObject prints the undo of an entry in the cloud at a URL as text.
 func PrintUndoneObject(u *term.UI, e change.Entry, url string, o Object) {
-	u.Printf("undoes %s at %s\n", term.Printable(EntryName(e.ID, e.Command)), term.Printable(url))
+	u.Printf("undoes %s at %s\n", term.Printable(EntryName(e)), term.Printable(url))
 	u.Diff(o.Diff)
 	printRequests(u, o.Requests)
 }

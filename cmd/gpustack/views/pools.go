@@ -69,9 +69,7 @@ func printAllocations(u *term.UI, r cleanup.AllocationReport) {
 	}
 	if r.Providers > 0 || r.Judged {
 		line := fmt.Sprintf("allocations on %d PCI providers: %d suspicious, %d unknown", r.Providers, len(r.Findings)-unknown, unknown)
-		if r.Recent > 0 {
-			line += fmt.Sprintf(", %d changed just now and not judged", r.Recent)
-		}
+		line += either(r.Recent > 0, fmt.Sprintf(", %d changed just now and not judged", r.Recent), "")
 		u.Printf("%s\n", line)
 	}
 	if !r.Judged {

@@ -77,21 +77,14 @@ func PrintPrepare(u *term.UI, r Prepare, devices pci.Devices) {
 		return
 	}
 	if len(r.Arguments.Drop) > 0 {
-		what := "conflicting kernel arguments, to be removed"
-		if rows == nil {
-			what = "kernel arguments that are removed"
-		}
+		what := either(rows == nil, "kernel arguments that are removed", "conflicting kernel arguments, to be removed")
 		u.Printf("\n%s: %s\n", what, r.Arguments.Drop)
 	}
 	printDiffs(u, r.Changes)
 	printPrograms(u, r.Programs, r.Left)
-	var companions []string
-	for _, d := range r.Devices {
-		if d.Companion {
-			companions = append(companions, d.Address.String())
-		}
-	}
-	printNotes(u, companionsText(companions), r.atBoot(rows == nil))
+	companions := host.Filter(r.Devices, func(d preparedDevice) bool { return d.Companion })
+	names := host.Map(companions, func(d preparedDevice) string { return d.Address.String() })
+	printNotes(u, companionsText(names), r.atBoot(rows == nil))
 }
 
 // companionsText is what a plan says of companions, by their names.
@@ -118,8 +111,6 @@ func (r Prepare) atBoot(none bool) string {
 		}
 	}
 	text += ", unless booted with " + off
-	if len(r.blacklists) > 0 {
-		text += "; GPUs have no driver then, because of settings outside gpustack (" + strings.Join(r.blacklists, ", ") + ")"
-	}
-	return text
+	return text + either(len(r.blacklists) > 0,
+		"; GPUs have no driver then, because of settings outside gpustack ("+strings.Join(r.blacklists, ", ")+")", "")
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/rdma/trial"
 )
 
@@ -62,10 +63,7 @@ func printMeasurements(u *term.UI, t portTest, sides string) {
 		if m.Contained {
 			continue
 		}
-		size := ""
-		if m.Report != nil {
-			size = fmt.Sprintf(" %d", m.Report.Bytes)
-		}
+		size := either(m.Report != nil, fmt.Sprintf(" %d", host.Value(m.Report).Bytes), "")
 		u.Printf("  %-18s  %s\n", m.Program+size, reportText(m.Report, h))
 		for _, beside := range t.Measurements {
 			if beside.Contained && beside.Program == m.Program {

@@ -84,10 +84,7 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 			u.Printf("\npartitions.conf of OpenSM, for %s, with a name and a P_Key of yours:\n%s\n", a.Address, a.Partitions)
 		}
 	}
-	next := ""
-	if r.NextBoot {
-		next = "takes effect at the next boot, or with 'systemctl restart gpustack-boot.service'"
-	}
+	next := either(r.NextBoot, "takes effect at the next boot, or with 'systemctl restart gpustack-boot.service'", "")
 	printNotes(u, append(slices.Clone(r.Notes), next)...)
 }
 

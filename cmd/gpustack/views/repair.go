@@ -51,16 +51,13 @@ func PrintNext(u *term.UI, token string, r rows.Observed, again host.Command) {
 // NextRepair returns the command that repairs what was found, nil if nothing needs one, and the
 // hosts whose guest reports it needs. again is the command of this run, with its options.
 func NextRepair(r rows.Observed, again host.Command) (next *host.Next, hosts []string) {
-	repairs := false
-	for _, f := range r.Findings {
-		hosts = append(hosts, f.Reports...)
-		repairs = repairs || f.Verdict == cleanup.Stale && f.Needs == "" && f.Repair != cleanup.NoRepair && f.Repair != cleanup.ByNova
-	}
-	for _, f := range r.Allocations.Findings {
-		hosts = append(hosts, f.Reports...)
-	}
+	hosts = slices.Concat(append(host.Map(r.Findings, func(f cleanup.Finding) []string { return f.Reports }),
+		host.Map(r.Allocations.Findings, func(f cleanup.AllocationFinding) []string { return f.Reports })...)...)
 	slices.Sort(hosts)
 	hosts = slices.Compact(hosts)
+	repairs := slices.ContainsFunc(r.Findings, func(f cleanup.Finding) bool {
+		return f.Verdict == cleanup.Stale && f.Needs == "" && f.Repair != cleanup.NoRepair && f.Repair != cleanup.ByNova
+	})
 	if len(hosts) == 0 && !repairs {
 		return nil, nil
 	}
@@ -87,10 +84,7 @@ func PrintRepairs(u *term.UI, r rows.Observed) {
 	if len(r.Findings) > 0 {
 		u.Printf("\n")
 	}
-	long := ""
-	if s.BusyLong > 0 {
-		long = fmt.Sprintf(" (%d for too long)", s.BusyLong)
-	}
+	long := either(s.BusyLong > 0, fmt.Sprintf(" (%d for too long)", s.BusyLong), "")
 	u.Printf("%d stale, %d suspicious, %d unknown, %d busy%s, %d legitimate\n", s.Stale, s.Suspicious, s.Unknown, s.Busy, long, s.Legitimate)
 	printPools(u, r.Pools)
 	printAllocations(u, r.Allocations)
@@ -123,10 +117,7 @@ func printFound(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case
 
 // printVerdict prints what was judged, and the verdict.
 func printVerdict(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case) {
-	verdict := strings.ToUpper(string(v))
-	if letter != "" {
-		verdict += " (case " + string(letter) + ")"
-	}
+	verdict := strings.ToUpper(string(v)) + either(letter != "", " (case "+string(letter)+")", "")
 	u.Printf("%s  %s\n", u.Paint(term.Bold, term.Printable(title)), u.Paint(map[cleanup.Verdict]string{cleanup.Stale: term.Red, cleanup.Legitimate: term.Green}[v], verdict))
 }
 
@@ -141,10 +132,7 @@ func printGrounds(u *term.UI, lines [][2]string) {
 			texts = u.Page.Wrap(term.Printable(line[1]), 10)
 		}
 		for i, text := range texts {
-			label := ""
-			if i == 0 {
-				label = line[0]
-			}
+			label := either(i == 0, line[0], "")
 			u.Printf("  %-7s %s\n", label, text)
 		}
 	}
@@ -197,10 +185,7 @@ func repairTitle(unit cleanup.Unit) string {
 // printFreed prints the devices of a repair and what becomes of them.
 func printFreed(u *term.UI, unit cleanup.Unit) {
 	for _, d := range unit.Devices {
-		verb := "frees"
-		if d.Instance == nil && unit.Instance != "" {
-			verb = "assigns to the instance"
-		}
+		verb := either(d.Instance == nil && unit.Instance != "", "assigns to the instance", "frees")
 		u.Printf("  %s %s of %s\n", verb, d.Address, term.Printable(d.Host))
 	}
 	for _, d := range unit.FreedWith {
@@ -244,12 +229,8 @@ func sqlValues(args []any) string {
 // PrintUnitStates prints the states of units.
 func PrintUnitStates(u *term.UI, prefix string, units []cleanup.Unit) {
 	for _, unit := range units {
-		note := unit.Note
-		if note != "" {
-			note = ": " + note
-		}
 		if unit.State != cleanup.Planned {
-			u.Note("%s%s: %s%s", prefix, unit.Name(), unit.State, note)
+			u.Note("%s%s: %s%s", prefix, unit.Name(), unit.State, after(": ", unit.Note))
 		}
 	}
 }
@@ -273,9 +254,5 @@ func printUndoPlan(u *term.UI, unit cleanup.Unit, s repair.Standing) {
 
 // standingText returns where an open repair was found.
 func standingText(unit cleanup.Unit, s repair.Standing) string {
-	text := "its rows are now " + s.Rows.Text()
-	if unit.Placement != nil {
-		text += ", and Placement's allocations " + s.Allocations.Text()
-	}
-	return text
+	return "its rows are now " + s.Rows.Text() + either(unit.Placement != nil, ", and Placement's allocations "+s.Allocations.Text(), "")
 }

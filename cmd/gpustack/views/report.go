@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/change"
 )
 
 // Head is what every document begins with (docs/json.md): what it is, and where, when and by which
@@ -66,14 +67,12 @@ func (r *Report) RebootFor(changes bool) {
 }
 
 // rebootText returns the part of a summary about the next boot.
-func (r Report) rebootText() string {
-	return map[bool]string{true: "reboot needed"}[r.NextBoot]
-}
+func (r Report) rebootText() string { return either(r.NextBoot, "reboot needed", "") }
 
 // Common returns the part that every report has.
 func (r *Report) Common() *Report { return r }
 
 // EntryName returns how texts name an entry of the journal.
-func EntryName(id int, command string) string {
-	return fmt.Sprintf("entry %d (%s)", id, command)
+func EntryName(e change.Entry) string {
+	return fmt.Sprintf("entry %d (%s)", e.ID, e.Command)
 }

@@ -23,10 +23,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		printMachine(u, *r.Machine)
 	}
 	if len(r.Devices) == 0 {
-		found := "no GPU found"
-		if r.Scope == nova.ScopeFiltered {
-			found = "no function matches the filters"
-		}
+		found := either(r.Scope == nova.ScopeFiltered, "no function matches the filters", "no GPU found")
 		u.Printf("\n%s: %s lists every PCI function\n", found, u.Command(host.NewCommand("host scan").Flag("all")))
 		return
 	}
@@ -49,10 +46,7 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			case i == len(unit)-1:
 				bracket = strokes.Bottom
 			}
-			group := ""
-			if i == 0 {
-				group = Text(d.IOMMUGroup)
-			}
+			group := either(i == 0, Text(d.IOMMUGroup), "")
 			deviceType, alias := offered(d.Device)
 			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Text(d.NUMANode), deviceType, alias}
 			if roles {
@@ -84,9 +78,7 @@ func printGPUs(u *term.UI, r node.Scan) {
 		line, rest = are(n.Bound())+fmt.Sprintf(" bound for guests, %d prepared for the next boot", n.Prepared), rest[5:]
 	}
 	line += inBrackets(rest...)
-	if r.ChoosesSwitches() {
-		line += "; host prepare also needs --nvswitch host or --nvswitch guest"
-	}
+	line += either(r.ChoosesSwitches(), "; host prepare also needs --nvswitch host or --nvswitch guest", "")
 	u.Printf("\n%s. Next:\n  %s\n", line, u.Command(r.Next.Command))
 }
 

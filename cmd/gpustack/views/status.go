@@ -111,46 +111,33 @@ func (s *Status) add(subject string, findings []host.Finding, check string) {
 			line.Status = result.Status
 		}
 	}
-	more := -1
-	for _, f := range findings {
-		if f.Check == check && f.Status == line.Status {
-			if more++; more == 0 {
-				line.Seen = f.Seen
-			}
-		}
+	of := host.Filter(findings, func(f host.Finding) bool { return f.Check == check && f.Status == line.Status })
+	if len(of) > 0 {
+		line.Seen = of[0].Seen
 	}
-	if more > 0 {
-		line.Seen += fmt.Sprintf(", and %d more", more)
+	if len(of) > 1 {
+		line.Seen += fmt.Sprintf(", and %d more", len(of)-1)
 	}
 	s.Subjects = append(s.Subjects, line)
 }
 
 // booted returns whether the machine was booted with what is recorded.
 func booted(reboot host.Bool) statusLine {
-	switch reboot {
-	case host.Yes:
-		return statusLine{"booted", host.Warn, "a reboot is pending"}
-	case host.No:
-		return statusLine{"booted", host.Pass, "no reboot is pending"}
-	case host.Unknown:
-	}
-	return statusLine{"booted", host.NA, "not shown by these files"}
+	return map[host.Bool]statusLine{
+		host.Yes:     {"booted", host.Warn, "a reboot is pending"},
+		host.No:      {"booted", host.Pass, "no reboot is pending"},
+		host.Unknown: {"booted", host.NA, "not shown by these files"},
+	}[reboot]
 }
 
 // inUse returns how many of the functions for guests a guest has. A function that is bound for
 // guests is one until it is returned, recorded or not.
 func inUse(observed guest.Report, m machine.Machine) statusLine {
-	users, n, functions := observed.Users(), 0, slices.Clone(m.Guests)
-	for _, d := range m.Devices.Value {
-		if pci.LeavesAlone(d.DriverName()) && functions.At(d.Address) == nil {
-			functions = append(functions, d)
-		}
-	}
-	for _, f := range functions {
-		if users[f.Address] != "" {
-			n++
-		}
-	}
+	users := observed.Users()
+	functions := append(slices.Clone(m.Guests), host.Filter(m.Devices.Value, func(d pci.Device) bool {
+		return pci.LeavesAlone(d.DriverName()) && m.Guests.At(d.Address) == nil
+	})...)
+	used := host.Filter(functions, func(d pci.Device) bool { return users[d.Address] != "" })
 	switch {
 	case !observed.Complete:
 		unread := host.Map(observed.Unread(), func(s guest.Source) string { return s.Name })
@@ -158,7 +145,7 @@ func inUse(observed guest.Report, m machine.Machine) statusLine {
 	case len(functions) == 0:
 		return statusLine{"in use", host.NA, "no function is for guests"}
 	}
-	return statusLine{"in use", host.Pass, fmt.Sprintf("%d of %s", n, host.Numbered(len(functions), "function"))}
+	return statusLine{"in use", host.Pass, fmt.Sprintf("%d of %s", len(used), host.Numbered(len(functions), "function"))}
 }
 
 // PrintStatus prints a line for each subject, and the next step.

@@ -21,10 +21,7 @@ func Becomes(u *term.UI, functions []pci.Address, target string, devices pci.Dev
 	if len(functions) == 0 {
 		return ""
 	}
-	arrow := "->"
-	if u.Page.Unicode {
-		arrow = "→"
-	}
+	arrow := either(u.Page.Unicode, "→", "->")
 	kind := func(a pci.Address) string { return functionKind(devices.At(a)) }
 	same := grouped(functions, kind)
 	slices.SortStableFunc(same, func(a, b []pci.Address) int {
@@ -47,9 +44,7 @@ func functionKind(d *pci.Device) string {
 	case kind == "audio":
 		kind = "audio function"
 	}
-	if d.IsVF() {
-		kind += " VF"
-	}
+	kind += either(d.IsVF(), " VF", "")
 	return kind
 }
 
@@ -106,9 +101,7 @@ func PrepareSummary(u *term.UI, r Prepare, plan prepare.Plan, all bool, m machin
 	if made.Menu {
 		generated = strings.TrimPrefix(generated+" and boot menu", " and ")
 	}
-	if generated != "" && len(r.Left) > 0 {
-		generated += " left to regenerate on the target machine"
-	}
+	generated += either(generated != "" && len(r.Left) > 0, " left to regenerate on the target machine", "")
 	return term.Sentence(functions, filesText(r.Changes, "changed", "new"), generated, r.rebootText())
 }
 
@@ -147,10 +140,7 @@ func DriversSummary(u *term.UI, plan driver.Plan, devices pci.Devices) string {
 	case len(plan.Services.Off) > 0:
 		persistence = "persistence mode switched off"
 	}
-	containers := " taken from containers"
-	if plan.Release {
-		containers = " returned to containers"
-	}
+	containers := either(plan.Release, " returned to containers", " taken from containers")
 	return term.Sentence(cmp.Or(allBecome(u, moves, devices), "the drivers stay as they are"), term.Some(len(plan.Containers), "function", containers),
 		term.Some(len(plan.Load), "module", " loaded"), term.Join(", ", stopped, started, persistence))
 }

@@ -60,13 +60,16 @@ func grouped[T any, K comparable](list []T, key func(T) K) (groups [][]T) {
 	return groups
 }
 
-// after returns a text with what stands before it, "" if it is empty.
-func after(before, text string) string {
-	if text == "" {
-		return ""
+// either returns yes if something is so, or else no.
+func either(is bool, yes, no string) string {
+	if is {
+		return yes
 	}
-	return before + text
+	return no
 }
+
+// after returns a text with what stands before it, "" if it is empty.
+func after(before, text string) string { return either(text != "", before+text, "") }
 
 // counted is a number with its label.
 type counted struct {

@@ -8,6 +8,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
@@ -45,7 +46,7 @@ func NewUndoFiles(head Report, plan node.FilesBack) Undo {
 	r.Warnings = append(append(r.Warnings, undoWarnings(plan.Rewriting)...), plan.Warnings...)
 	r.Changes, r.Programs, r.Left = FileChanges(plan.Files), commandLines(plan.Programs), commandLines(plan.Left)
 	for _, e := range plan.Remain {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%s remains: '%s' undoes it", EntryName(e.ID, e.Command), UndoCommand(e.ID)))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%s remains: '%s' undoes it", EntryName(e), UndoCommand(e.ID)))
 	}
 	if r.atNextBoot(plan.Entry.NextBoot()); r.NextBoot {
 		r.then(checkOrScan(slices.ContainsFunc(r.Changes, func(c FileChange) bool { return c.File == machine.ContractFile && c.Action == edit.Delete })))
@@ -82,9 +83,7 @@ func (r Undo) PrintRows(u *term.UI, e change.Entry, plan rows.UndoPlan) {
 
 // PrintFiles prints the plan of the undo of entries of files.
 func (r Undo) PrintFiles(u *term.UI, entries ...change.Entry) {
-	for _, e := range entries {
-		printUndone(u, e)
-	}
+	printUndone(u, entries...)
 	printDiffs(u, r.Changes)
 	printPrograms(u, r.Programs, r.Left)
 	if len(r.Restart) > 0 {
@@ -104,8 +103,8 @@ func (r Undo) PrintDrivers(u *term.UI, e change.Entry, p driver.Plan, changed bo
 }
 
 // printUndone prints which entry is undone.
-func printUndone(u *term.UI, e change.Entry) {
-	u.Printf("undoes %s\n", term.Printable(EntryName(e.ID, e.Command)))
+func printUndone(u *term.UI, entries ...change.Entry) {
+	printEach(u, "undoes %s", host.Map(entries, EntryName))
 }
 
 // undoWarnings names the files in which undo leaves report_in_placement set, and those that it
