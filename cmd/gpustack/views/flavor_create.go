@@ -63,11 +63,7 @@ func FlavorMade(made flavor.Move) string {
 
 // indented returns text with each line indented.
 func indented(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		b.WriteString("  " + line)
-	}
-	return b.String()
+	return strings.TrimSuffix("  "+strings.ReplaceAll(text, "\n", "\n  "), "  ")
 }
 
 // printFit prints how the sizes of a flavor were derived, and the guests of each host.

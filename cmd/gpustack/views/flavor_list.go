@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/nova/flavor"
 	clouds "gpustack/operate/cloud"
@@ -28,20 +29,11 @@ func PrintFlavors(u *term.UI, r FlavorList, checked bool) {
 		u.Printf("no flavor requests devices\n")
 		return
 	}
-	header := []string{"NAME", "DEVICES", "VCPUS", "RAM", "DISK", "ACCESS", "OTHER PROPERTIES"}
-	if checked {
-		header = slices.Insert(header, 2, "CAN BE MET")
-	}
-	var rows [][]string
-	for _, f := range r.Flavors {
+	header := []string{"NAME", "DEVICES", "CAN BE MET", "VCPUS", "RAM", "DISK", "ACCESS", "OTHER PROPERTIES"}
+	tableWith(u, "CAN BE MET", checked, header, host.Map(r.Flavors, func(f clouds.ListedFlavor) []string {
 		disk := flavor.Size(f.Disk, flavor.GiB) + either(f.Ephemeral > 0, " + "+flavor.Size(f.Ephemeral, flavor.GiB), "")
-		row := []string{f.Name, f.ExtraSpecs[nova.RequestKey], fmt.Sprint(f.VCPUs), flavor.Size(f.RAM, flavor.MiB), disk, access(f), others(f)}
-		if checked {
-			row = slices.Insert(row, 2, met(f))
-		}
-		rows = append(rows, row)
-	}
-	u.Table(header, rows)
+		return []string{f.Name, f.ExtraSpecs[nova.RequestKey], met(f), fmt.Sprint(f.VCPUs), flavor.Size(f.RAM, flavor.MiB), disk, access(f), others(f)}
+	}))
 }
 
 func access(f clouds.ListedFlavor) string {

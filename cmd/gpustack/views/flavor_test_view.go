@@ -30,11 +30,9 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 	for _, from := range p.Wanted.From {
 		line("", from)
 	}
-	free := "not known: Placement does not show them"
-	if p.Free != nil {
-		free = fmt.Sprintf("%s on %s, by Placement", host.Numbered(p.Free.Devices, "device"), host.Numbered(p.Free.Hosts, "host"))
-	}
-	line("free", free)
+	free := host.Value(p.Free)
+	shown := fmt.Sprintf("%s on %s, by Placement", host.Numbered(free.Devices, "device"), host.Numbered(free.Hosts, "host"))
+	line("free", either(p.Free != nil, shown, "not known: Placement does not show them"))
 	line("network", cmp.Or(r.Network, "auto"))
 	if p.Host != "" {
 		line("host", p.Host)
@@ -42,24 +40,16 @@ func PrintFlavorTest(u *term.UI, r FlavorTest, p servertest.Plan) {
 	if p.Zone != "" {
 		line("zone", p.Zone)
 	}
-	var quotas []string
-	for _, q := range p.Quotas {
+	line("quota", strings.Join(host.Map(p.Quotas, func(q servertest.Quota) string {
 		limit := either(q.Limit >= 0, fmt.Sprintf("%d of %d used", q.Used, q.Limit), "no limit")
-		quotas = append(quotas, fmt.Sprintf("%s %s (%s)", strings.TrimSuffix(q.Resource, "_mib"), neededText(q), limit))
-	}
-	line("quota", strings.Join(quotas, ", "))
+		needed := either(q.Resource == "ram_mib", flavor.Size(q.Needed, flavor.MiB), fmt.Sprint(q.Needed))
+		return fmt.Sprintf("%s %s (%s)", strings.TrimSuffix(q.Resource, "_mib"), needed, limit)
+	}), ", "))
 	line("timeout", p.Timeout.String())
 	if !p.Command.IsNone() {
 		line("runs", fmt.Sprintf("the command %s, for at most %s", p.Command.Hash(), p.Command.Wait()))
 	}
 	printRequests(u, r.Changes)
-}
-
-func neededText(q servertest.Quota) string {
-	if q.Resource == "ram_mib" {
-		return flavor.Size(q.Needed, flavor.MiB)
-	}
-	return fmt.Sprint(q.Needed)
 }
 
 // wantedText returns devices by product: "2 × 10de:11b4".
@@ -134,9 +124,7 @@ func printRun(u *term.UI, r probe.Run, gpus int) {
 	case r.ExitStatus != nil:
 		what = fmt.Sprintf("the command returned %d", *r.ExitStatus)
 	}
-	if r.Seconds != nil {
-		what += fmt.Sprintf(" after %.1f s", *r.Seconds)
-	}
+	what += either(r.Seconds != nil, fmt.Sprintf(" after %.1f s", host.Value(r.Seconds)), "")
 	u.Printf("  %s\n", what)
 	printEach(u, "    %s", host.Map(r.Programs, func(p cuda.Program) string { return programText(p, gpus) }))
 	if len(r.Output) > 0 {
@@ -148,10 +136,7 @@ func printRun(u *term.UI, r probe.Run, gpus int) {
 // programText returns what a program has printed: "nbody: 2 of 2 GPUs (Quadro K4200), single
 // precision 1995.3 GFLOP/s".
 func programText(p cuda.Program, gpus int) string {
-	count := "an unknown number of GPUs"
-	if p.GPUs != nil {
-		count = fmt.Sprintf("%d of %s", *p.GPUs, host.Numbered(gpus, "GPU"))
-	}
+	count := either(p.GPUs != nil, fmt.Sprintf("%d of %s", host.Value(p.GPUs), host.Numbered(gpus, "GPU")), "an unknown number of GPUs")
 	count += either(len(p.Models) > 0, " ("+strings.Join(p.Models, ", ")+")", "")
 	words := []string{count}
 	for _, f := range p.Figures {
@@ -202,19 +187,14 @@ func PrintLeftovers(u *term.UI, r FlavorTest, plan servertest.Cleaning) {
 
 func printLeftoverTable(u *term.UI, r FlavorTest, of string) {
 	u.Printf("servers of tests in %s at %s:\n\n", of, term.Printable(r.Cloud))
-	var rows [][]string
-	for _, l := range r.Leftovers {
+	u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, host.Map(r.Leftovers, func(l servertest.Leftover) []string {
+		age := time.Since(l.Created).Truncate(time.Minute).String()
 		what := cmp.Or(after("leave: ", l.Leave), "delete")
-		rows = append(rows, []string{l.ID, l.Name, l.Project, orDash(l.Host), l.Created.Format("2006-01-02 15:04:05Z"), age(l.Created), what})
-	}
-	u.Table([]string{"SERVER", "NAME", "PROJECT", "HOST", "CREATED", "AGE", "ACTION"}, rows)
+		return []string{l.ID, l.Name, l.Project, orDash(l.Host), l.Created.Format("2006-01-02 15:04:05Z"), age, what}
+	}))
 	if len(r.Changes) > 0 {
 		printRequests(u, r.Changes)
 	}
-}
-
-func age(created time.Time) string {
-	return time.Since(created).Truncate(time.Minute).String()
 }
 
 // TestProgress is a line on a terminal that shows how far tests are.

@@ -90,19 +90,11 @@ func PrintHistory(u *term.UI, r History, journals bool) {
 		u.Printf("gpustack has changed nothing here\n")
 		return
 	}
-	header := []string{"ENTRY", "BEGUN", "USER", "STATUS", "COMMAND", "CHANGED"}
-	if journals {
-		header = append(header, "JOURNAL")
-	}
-	var rows [][]string
-	for _, e := range r.Entries {
-		row := []string{strconv.Itoa(e.Entry), e.Started.Format("2006-01-02 15:04:05Z"), orDash(e.Origin.User), string(e.Status), e.Command, e.changed}
-		if journals {
-			row = append(row, e.Journal)
-		}
-		rows = append(rows, row)
-	}
-	u.Table(header, rows)
+	header := []string{"ENTRY", "BEGUN", "USER", "STATUS", "COMMAND", "CHANGED", "JOURNAL"}
+	tableWith(u, "JOURNAL", journals, header, host.Map(r.Entries, func(e HistoryEntry) []string {
+		return []string{strconv.Itoa(e.Entry), e.Started.Format("2006-01-02 15:04:05Z"), orDash(e.Origin.User), string(e.Status), e.Command, e.changed,
+			e.Journal}
+	}))
 }
 
 // PrintEntry prints an entry with its change, as its plan did, and the services to restart.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/pci"
 )
@@ -23,11 +24,8 @@ func PrintGuests(u *term.UI, r guest.Report) {
 	}
 	u.Printf("\n")
 	for _, n := range r.NovaCompute {
-		since := "since an unknown time"
-		if n.Started != nil {
-			since = "since " + n.Started.Format(time.RFC3339)
-		}
-		u.Printf("nova-compute runs %s, pid %d\n", since, n.PID)
+		since := either(n.Started != nil, host.Value(n.Started).Format(time.RFC3339), "an unknown time")
+		u.Printf("nova-compute runs since %s, pid %d\n", since, n.PID)
 	}
 	if r.NovaCompute != nil && len(r.NovaCompute) == 0 {
 		u.Printf("nova-compute does not run\n")

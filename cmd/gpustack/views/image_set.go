@@ -2,11 +2,11 @@ package views
 
 import (
 	"fmt"
-	"strings"
 
 	udiff "github.com/aymanbagabas/go-udiff"
 
 	"gpustack/cmd/gpustack/term"
+	"gpustack/host"
 	"gpustack/nova/cloud"
 	"gpustack/nova/image"
 )
@@ -35,34 +35,18 @@ func NewImageSet(head Report, c *cloud.Compute, purpose image.Purpose, plan imag
 
 // PrintImagePlan prints the plan of an image as text.
 func PrintImagePlan(u *term.UI, r ImageSet) {
-	notes := []string{r.Before.Visibility, "of project " + r.Before.Owner}
-	if r.Before.Protected {
-		notes = append(notes, "protected from deletion")
-	}
-	if r.Before.Hidden {
-		notes = append(notes, "hidden")
-	}
-	u.Printf("image %s at %s (%s)\n", term.Printable(r.Before.Name), term.Printable(r.Cloud), term.Printable(strings.Join(notes, ", ")))
+	notes := r.Before.Visibility + ", of project " + r.Before.Owner + either(r.Before.Protected, ", protected from deletion", "") +
+		either(r.Before.Hidden, ", hidden", "")
+	u.Printf("image %s at %s (%s)\n", term.Printable(r.Before.Name), term.Printable(r.Cloud), term.Printable(notes))
 	if r.Changed {
 		name := "image " + r.Before.Name
 		u.Diff(udiff.Unified(name, name, image.Text(r.Before), image.Text(r.After)))
 	} else {
 		u.Printf("%s\nnothing to do: the image is as planned\n", term.Printable(indented(image.Text(r.Before))))
 	}
-	var reasons, left strings.Builder
-	for _, v := range r.Values {
-		if v.Why != "" {
-			fmt.Fprintf(&reasons, "  %s: %s\n", v.Name, v.Why)
-		}
-	}
-	for _, l := range r.LeftOut {
-		fmt.Fprintf(&left, "  %s=%s: %s\n", l.Name, l.Value, l.Reason)
-	}
-	for _, list := range []struct{ title, text string }{{"reasons", reasons.String()}, {"left out", left.String()}} {
-		if list.text != "" {
-			u.Printf("\n%s:\n%s", list.title, term.Printable(list.text))
-		}
-	}
+	explained := host.Filter(r.Values, func(v image.Value) bool { return v.Why != "" })
+	printLines(u, "reasons", host.Map(explained, func(v image.Value) string { return "  " + v.Name + ": " + v.Why }))
+	printLines(u, "left out", host.Map(r.LeftOut, func(l image.LeftOut) string { return fmt.Sprintf("  %s=%s: %s", l.Name, l.Value, l.Reason) }))
 	if r.Changed {
 		printRequests(u, r.Changes)
 	}

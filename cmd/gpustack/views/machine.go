@@ -31,28 +31,19 @@ func printMachine(u *term.UI, m hardware.Machine) {
 		line("disk", d.Name, bytesOf(d.Size, ""), words(d.Model), words(d.Controller), kind)
 	}
 	for _, n := range m.NICs {
-		speed := ""
-		if n.Speed != nil {
-			speed = fmt.Sprintf("%d Mbit/s", *n.Speed)
-		}
+		speed := either(n.Speed != nil, fmt.Sprintf("%d Mbit/s", host.Value(n.Speed)), "")
 		line("network", n.Name, words(n.Address), words(n.Driver), speed)
 	}
 }
 
 // countOf returns a number with its unit, "" if it is unknown.
 func countOf(n *int, unit string) string {
-	if n == nil {
-		return ""
-	}
-	return unit + ": " + Text(n)
+	return either(n != nil, unit+": "+Text(n), "")
 }
 
 // bytesOf returns a number of bytes as a size, "" if it is unknown.
 func bytesOf(n *int64, what string) string {
-	if n == nil {
-		return ""
-	}
-	return strings.TrimSpace(sizeText(*n) + " " + what)
+	return either(n != nil, strings.TrimSpace(sizeText(host.Value(n))+" "+what), "")
 }
 
 // sizeText returns a number of bytes in the largest unit of which it has at least one, with one

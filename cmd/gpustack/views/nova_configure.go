@@ -54,7 +54,7 @@ func NewNovaConfigure(common Report, c cloud.Configuration, want nova.Want, plan
 	}
 	r.Changed = len(r.Changes) > 0
 	r.Warnings = append(r.Warnings, slices.Concat(c.Warnings, want.Warnings, plan.Warnings)...)
-	r.Restart = host.Map(plan.Restart, func(s nova.Service) string { return s.Name })
+	r.Restart = host.Map(plan.Restart, serviceName)
 	var needs []host.Need
 	if len(r.Restart) > 0 {
 		needs = append(needs, host.NeedRestart)
@@ -106,6 +106,8 @@ func (r NovaConfigure) Print(u *term.UI) {
 		either(isVerified, "verified: every compute node with these devices reports them to Placement", ""))
 }
 
+func serviceName(s nova.Service) string { return s.Name }
+
 // printLines prints lines below a title, and nothing without lines.
 func printLines(u *term.UI, title string, lines []string) {
 	if len(lines) > 0 {
@@ -133,27 +135,12 @@ func printRestarts(u *term.UI, services []nova.Service) {
 		return
 	}
 	u.Printf("\nrestart these services, on compute nodes first, nova-api last:\n")
-	var rows [][]string
-	var unknown []string
-	for _, s := range services {
-		command := "-"
-		if s.Command != nil {
-			command = *s.Command
-		} else {
-			unknown = append(unknown, s.Name)
-		}
-		rows = append(rows, []string{s.Name, command, s.Interrupts})
-	}
-	titles := []string{"SERVICE", "COMMAND", "INTERRUPTS"}
-	if len(unknown) == len(services) {
-		titles = slices.Delete(titles, 1, 2)
-		for i := range rows {
-			rows[i] = slices.Delete(rows[i], 1, 2)
-		}
-	}
-	u.Table(titles, rows)
+	unknown := host.Filter(services, func(s nova.Service) bool { return s.Command == nil })
+	tableWith(u, "COMMAND", len(unknown) < len(services), []string{"SERVICE", "COMMAND", "INTERRUPTS"}, host.Map(services, func(s nova.Service) []string {
+		return []string{s.Name, Text(s.Command), s.Interrupts}
+	}))
 	if len(unknown) > 0 {
-		u.Printf("no unit was found that runs %s\n", host.Listed(unknown, "or"))
+		u.Printf("no unit was found that runs %s\n", host.Listed(host.Map(unknown, serviceName), "or"))
 	}
 }
 

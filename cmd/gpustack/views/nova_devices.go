@@ -23,21 +23,14 @@ func (r NovaDevices) Elsewhere() bool { return true }
 // Print prints the report as text.
 func (r NovaDevices) Print(u *term.UI) {
 	u.Warn(r.Warnings...)
-	var rows [][]string
-	for _, d := range r.Devices {
+	rows := host.Map(r.Devices, func(d cloud.Device) []string {
 		state := string(d.State) + either(d.Case != "", " (case "+string(d.Case)+")", "")
-		instance, since := "", ""
-		if i := d.Instance; i != nil {
-			if instance = i.UUID; i.Name != "" {
-				instance = i.Name + " of " + i.Project + " (" + i.UUID + ")"
-			}
-		}
-		if d.Since != nil {
-			since = d.Since.UTC().Format(time.RFC3339)
-		}
-		rows = append(rows, []string{d.Host, d.Address, d.Product, strings.Join(d.Aliases, ", "), state,
-			term.Sentence(instance, d.Reason), since, strings.Join(d.Sources, ", ")})
-	}
+		i := host.Value(d.Instance)
+		instance := either(i.Name != "", i.Name+" of "+i.Project+" ("+i.UUID+")", i.UUID)
+		since := either(d.Since != nil, host.Value(d.Since).UTC().Format(time.RFC3339), "")
+		return []string{d.Host, d.Address, d.Product, strings.Join(d.Aliases, ", "), state,
+			term.Sentence(instance, d.Reason), since, strings.Join(d.Sources, ", ")}
+	})
 	if len(rows) > 0 {
 		u.Table([]string{"HOST", "ADDRESS", "PRODUCT", "ALIAS", "STATE", "SEEN", "SINCE", "SHOWN BY"}, rows)
 		u.Printf("\n")
@@ -46,12 +39,9 @@ func (r NovaDevices) Print(u *term.UI) {
 		at := strings.TrimSpace(c.Host + " " + c.Address)
 		u.Printf("contradiction: %s: %s\n  %s\n", term.Printable(at), term.OneLine(c.Seen), term.Elsewhere(c.Remedy))
 	}
-	var toClean []string
-	for _, d := range r.Devices {
-		if d.State == cloud.DeviceToClean {
-			toClean = append(toClean, fmt.Sprintf("to clean: %s %s: %s\n", term.Printable(d.Host), d.Address, term.Elsewhere(d.Remedy)))
-		}
-	}
+	toClean := host.Map(host.Filter(r.Devices, func(d cloud.Device) bool { return d.State == cloud.DeviceToClean }), func(d cloud.Device) string {
+		return fmt.Sprintf("to clean: %s %s: %s\n", term.Printable(d.Host), d.Address, term.Elsewhere(d.Remedy))
+	})
 	u.Printf("%s", strings.Join(slices.Compact(toClean), "")) // VFs of one provider are equal here
 	for _, t := range r.Totals {
 		parts := []string{host.Numbered(t.Total, "device")}

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -54,20 +55,10 @@ func (r NovaDrain) PrintPlan(u *term.UI, left *drain.Left) {
 
 // PrintLeft prints what is left on a host as text.
 func PrintLeft(u *term.UI, name string, left drain.Left) {
-	rows := [][]string{}
-	for _, s := range left.Servers {
-		gpus, power := s.Request, "off"
-		switch {
-		case !s.GPUs.Known():
-			gpus = "unknown"
-		case gpus == "":
-			gpus = "none"
-		}
-		if s.Running {
-			power = "running"
-		}
-		rows = append(rows, []string{s.ID, s.Name, strings.TrimSpace(s.Status + " " + s.Task), power, gpus, s.Project, s.User})
-	}
+	rows := host.Map(left.Servers, func(s drain.Server) []string {
+		gpus := either(s.GPUs.Known(), cmp.Or(s.Request, "none"), "unknown")
+		return []string{s.ID, s.Name, strings.TrimSpace(s.Status + " " + s.Task), either(s.Running, "running", "off"), gpus, s.Project, s.User}
+	})
 	if len(rows) > 0 {
 		u.Table([]string{"SERVER", "NAME", "STATUS", "POWER", "GPUS", "PROJECT", "OWNER"}, rows)
 	}
@@ -92,18 +83,18 @@ func NoteLeft(u *term.UI, name string, left drain.Left) {
 
 // ServiceSummary returns the summary of a change of a service, and of its undo.
 func ServiceSummary(m drain.Move) string {
-	verb := "disable"
+	does := "disable"
 	switch {
 	case !m.Changed():
 		return "the compute service of " + m.Host + " is as planned"
 	case m.Renames():
-		return term.Sentence("change the reason of the compute service of "+m.Host, host.Numbered(1, "request"))
+		does = "change the reason of"
 	case !m.Before.Enabled && !m.After.Enabled: // one operator's by another's
-		return term.Sentence("replace the drain of the compute service of "+m.Host, host.Numbered(1, "request"))
+		does = "replace the drain of"
 	case m.After.Enabled:
-		verb = "enable"
+		does = "enable"
 	}
-	return term.Sentence(verb+" the compute service of "+m.Host, host.Numbered(1, "request"))
+	return term.Sentence(does+" the compute service of "+m.Host, host.Numbered(1, "request"))
 }
 
 // Drained is the output of nova drain --list (docs/json.md).

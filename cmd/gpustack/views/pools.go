@@ -28,16 +28,10 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 	}
 	u.Printf("pools of %d compute nodes: %d suspicious, %d not judged\n", r.Nodes, r.Suspicious, r.Unknown)
 	why := func(f cleanup.PoolFinding) string { return f.Reason + after(": ", f.Steps.String()) }
-	for _, same := range grouped(r.Findings, why) {
-		var names []string
-		for _, f := range same {
-			if f.Verdict == cleanup.Unknown {
-				names = append(names, nodeName(f.Host, f.Node))
-			}
-		}
-		if names != nil {
-			u.Printf("  not judged: %s: %s\n", term.Printable(host.Shortened(names, 3)), term.Printable(why(same[0])))
-		}
+	unknown := host.Filter(r.Findings, func(f cleanup.PoolFinding) bool { return f.Verdict == cleanup.Unknown })
+	for _, same := range grouped(unknown, why) {
+		names := host.Map(same, func(f cleanup.PoolFinding) string { return nodeName(f.Host, f.Node) })
+		u.Printf("  not judged: %s: %s\n", term.Printable(host.Shortened(names, 3)), term.Printable(why(same[0])))
 	}
 	if more := r.Suspicious + r.Unknown - len(r.Findings); more > 0 {
 		u.Printf("  %d of them are not listed\n", more)
@@ -46,19 +40,13 @@ func printPools(u *term.UI, r cleanup.PoolReport) {
 
 // nodeName returns the name of a compute node: that of its host, if the host has only this one.
 func nodeName(host, node string) string {
-	if node == host {
-		return host
-	}
-	return host + " (node " + node + ")"
+	return either(node == host, host, host+" (node "+node+")")
 }
 
 // printAllocations prints the allocations that are not legitimate, and a summary.
 func printAllocations(u *term.UI, r cleanup.AllocationReport) {
-	unknown := 0
+	unknown := len(host.Filter(r.Findings, func(f cleanup.AllocationFinding) bool { return f.Verdict == cleanup.Unknown }))
 	for _, f := range r.Findings {
-		if f.Verdict == cleanup.Unknown {
-			unknown++
-		}
 		u.Printf("\n")
 		printFound(u, f.Name+" allocated to "+f.Consumer, f.Verdict, f.Case, [][2]string{
 			{"why", f.Reason}, {"seen", f.Evidence}, {"so", f.Consequence}, {"repair", f.Steps.String()},

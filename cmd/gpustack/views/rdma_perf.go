@@ -11,10 +11,8 @@ import (
 // bandwidthText returns a bandwidth on hardware: "12500.0 MB/s (100.0 Gb/s), 190735 messages/s, 50 %
 // of the port".
 func bandwidthText(b trial.Bandwidth, h trial.Hardware) string {
-	words := fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average/1e6, b.Average*8/1e9)
-	if b.MessageRate != nil {
-		words += fmt.Sprintf(", %.0f messages/s", *b.MessageRate)
-	}
+	words := fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average/1e6, b.Average*8/1e9) +
+		either(b.MessageRate != nil, fmt.Sprintf(", %.0f messages/s", host.Value(b.MessageRate)), "")
 	for _, part := range []struct {
 		of   *trial.Capacity
 		name string

@@ -93,18 +93,15 @@ func NewRDMATest(m trial.Machine) *RDMATest {
 	if m.Perf {
 		r.Program = programPerftest
 	}
-	for _, s := range m.Skipped {
-		r.Untested = append(r.Untested, untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), term.Hint(s.Err)})
-	}
+	r.Untested = host.Map(m.Skipped, func(s trial.Skipped) untested {
+		return untested{s.Adapter.Address, s.Adapter.Name, s.Port, s.Err.Error(), term.Hint(s.Err)}
+	})
 	return &r
 }
 
 // AddAll adds all tests to the report, with the verdict.
 func (r *RDMATest) AddAll(tests []trial.Tested) {
-	for _, t := range tests {
-		r.Tests = append(r.Tests, r.test(t))
-	}
-	r.Verdict = trial.VerdictOf(tests)
+	r.Tests, r.Verdict = host.Map(tests, r.test), trial.VerdictOf(tests)
 }
 
 // test returns a test for the report, and adds its warnings.
@@ -127,10 +124,7 @@ func (r *RDMATest) test(t trial.Tested) portTest {
 // PrintPortTests prints the results of the tests, and the ports that were not tested.
 func PrintPortTests(u *term.UI, r RDMATest) {
 	for _, t := range r.Tests {
-		colour, where := term.Green, fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
-		if t.Verdict != trial.Pass {
-			colour = term.Red
-		}
+		where := fmt.Sprintf("%s, %s %s", t.LinkLayer, t.Netdev, t.IP)
 		switch {
 		case r.Peer != nil:
 			where += " to " + r.Peer.String()
@@ -139,10 +133,8 @@ func PrintPortTests(u *term.UI, r RDMATest) {
 		default:
 			where += ", both sides here"
 		}
-		took := ""
-		if t.Seconds != nil {
-			took = fmt.Sprintf(" in %.2f s", *t.Seconds)
-		}
+		colour := either(t.Verdict == trial.Pass, term.Green, term.Red)
+		took := either(t.Seconds != nil, fmt.Sprintf(" in %.2f s", host.Value(t.Seconds)), "")
 		done := fmt.Sprintf("%d of %d iterations of %d bytes", t.Iterations, r.Iterations, r.Size)
 		if r.Program == programPerftest {
 			done = fmt.Sprintf("%s of %d iterations", host.Numbered(len(t.Measurements), "measurement"), r.Iterations)

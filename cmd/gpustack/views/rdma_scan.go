@@ -60,22 +60,13 @@ func ports(a rdma.Adapter) []rdma.Port {
 // portCells returns the cells of a port: its number, state, link layer, rate and interfaces, and
 // the adapter's virtual functions and nearest GPU.
 func portCells(a rdma.Adapter, p rdma.Port) []string {
-	n := "-"
-	if p.Number > 0 {
-		n = strconv.Itoa(p.Number)
-	}
+	n := either(p.Number > 0, strconv.Itoa(p.Number), "-")
 	netdevs := a.Netdevs
 	if a.Parent != "" {
 		netdevs = []string{a.Parent}
 	}
-	vfs := "-"
-	if a.TotalVFs != nil {
-		vfs = fmt.Sprintf("%d of %d", len(a.VFs), *a.TotalVFs)
-	}
-	nearest := "-"
-	if a.GPU != nil {
-		nearest = fmt.Sprintf("%s %s", *a.Link, a.GPU)
-	}
+	vfs := either(a.TotalVFs != nil, fmt.Sprintf("%d of %d", len(a.VFs), host.Value(a.TotalVFs)), "-")
+	nearest := either(a.GPU != nil, fmt.Sprintf("%s %s", host.Value(a.Link), host.Value(a.GPU)), "-")
 	return []string{n, portState(p), orDash(p.LinkLayer), orDash(shortRate(p.Rate)), orDash(strings.Join(netdevs, " ")), vfs, nearest}
 }
 
@@ -147,27 +138,16 @@ func stackLine(r node.RDMAScan) string {
 // portIDs returns the cells of a port with its identifiers, which it has on InfiniBand only, its
 // device nodes, and its IPoIB interfaces with what keeps them from carrying data.
 func portIDs(a rdma.Adapter, p rdma.Port) []string {
-	var nodes, interfaces []string
-	for _, n := range []*rdma.Node{a.Verbs, p.UMAD, p.ISSM} {
-		if n != nil {
-			nodes = append(nodes, n.Name)
-		}
-	}
-	for _, i := range p.IPoIB {
-		state := ""
-		switch {
-		case i.Up == host.No:
-			state = "down"
-		case i.Carrier == host.No:
-			state = "no carrier"
-		}
-		interfaces = append(interfaces, term.Join(", ", i.Name+" "+orDash(i.Mode), "MTU "+Text(i.MTU), state, after("in ", i.Bond)))
-	}
+	nodes := term.Join(" ", host.Value(a.Verbs).Name, host.Value(p.UMAD).Name, host.Value(p.ISSM).Name)
+	interfaces := host.Map(p.IPoIB, func(i rdma.IPoIB) string {
+		state := either(i.Up == host.No, "down", either(i.Carrier == host.No, "no carrier", ""))
+		return term.Join(", ", i.Name+" "+orDash(i.Mode), "MTU "+Text(i.MTU), state, after("in ", i.Bond))
+	})
 	if !p.IsInfiniBand() {
 		p.GUID, p.LID, p.SMLID = nil, nil, nil
 	}
 	return []string{a.Title(), orDash(a.Name), strconv.Itoa(p.Number), guid(a.NodeGUID), guid(p.GUID), Text(p.LID), Text(p.SMLID),
-		orDash(strings.Join(nodes, " ")), orDash(strings.Join(interfaces, "; "))}
+		orDash(nodes), orDash(strings.Join(interfaces, "; "))}
 }
 
 // PrintTopology prints the links between all GPUs and adapters as a matrix, with the names and the

@@ -30,10 +30,6 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	strokes := u.Page.Strokes()
 	// Without a record every function is the host's.
 	roles := slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
-	titles := []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "TYPE", "ALIAS"}
-	if roles {
-		titles = append(titles, "ROLE")
-	}
 	var rows [][]string
 	for _, unit := range units(r.Devices) {
 		for i, d := range unit {
@@ -48,15 +44,12 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 			}
 			group := either(i == 0, Text(d.IOMMUGroup), "")
 			deviceType, alias := offered(d.Device)
-			row := []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Text(d.NUMANode), deviceType, alias}
-			if roles {
-				row = append(row, Text(d.Role))
-			}
-			rows = append(rows, append(row, state(d)))
+			rows = append(rows, []string{bracket + group, d.Address.String(), IDs(d.Device), Name(d.Device), Text(d.Driver), Text(d.NUMANode), deviceType,
+				alias, Text(d.Role), state(d)})
 		}
 	}
 	u.Printf("\n")
-	u.Table(append(titles, "STATE"), rows)
+	tableWith(u, "ROLE", roles, []string{"GROUP", "FUNCTION", "ID", "NAME", "DRIVER", "NUMA", "TYPE", "ALIAS", "ROLE", "STATE"}, rows)
 	printGPUs(u, r)
 }
 

@@ -3,6 +3,7 @@ package views
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
@@ -95,6 +96,16 @@ func tableBelow(u *term.UI, header []string, rows [][]string) {
 		u.Printf("\n")
 		u.Table(header, rows)
 	}
+}
+
+// tableWith prints a table, without the column of a title unless it is needed.
+func tableWith(u *term.UI, title string, needed bool, header []string, rows [][]string) {
+	at := slices.Index(header, title)
+	less := func(row []string) []string { return slices.Concat(row[:at], row[at+1:]) }
+	if !needed {
+		header, rows = less(header), host.Map(rows, less)
+	}
+	u.Table(header, rows)
 }
 
 // printEach prints a line for each value of a list.
