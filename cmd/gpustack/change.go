@@ -180,33 +180,25 @@ func showReport(u *term.UI, format string, report any, show func(), passed bool)
 	return nil
 }
 
-// showPlan prints a plan as text, with its warnings: show prints it. With --quiet only the warnings
-// of a plan that has changes are printed.
-func showPlan(u *term.UI, o given, r reporter, show func(), warnings ...string) {
-	if o.format != term.FormatTable || o.quiet && !r.Common().Changed {
-		return
-	}
-	u.Warn(warnings...)
-	u.InFull = func() {
-		u.Full = true
-		show()
-		u.Full = o.full
-	}
-	if !o.quiet {
-		show()
-	}
-}
-
-// decide carries a plan out, if it has changes and the operator confirms them. act completes the
-// report. Text output shows the plan, which the caller has printed, its summary, and in the end the
-// next step; in the formats for programs the report is printed when the run ends.
-func decide(u *term.UI, o given, question, summary string, r reporter, act func() error) error {
+// decide shows a plan, and carries it out if it has changes and the operator confirms them. act
+// completes the report. Text output shows the warnings, the plan, as show prints it, its summary, and
+// in the end the next step; with --quiet neither the plan nor anything of one without changes. In the
+// formats for programs the report is printed when the run ends.
+func decide(u *term.UI, o given, r reporter, question, summary string, show func(), act func() error, warnings ...string) error {
 	u.Document.Show(r)
-	if o.format == term.FormatTable && r.Common().Changed {
-		if !o.quiet {
-			u.Printf("\n")
+	if o.format == term.FormatTable && (r.Common().Changed || !o.quiet) {
+		u.Warn(warnings...)
+		u.InFull = func() {
+			u.Full = true
+			show()
+			u.Full = o.full
 		}
-		u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
+	}
+	if o.format == term.FormatTable && !o.quiet {
+		show()
+	}
+	if o.format == term.FormatTable && r.Common().Changed {
+		u.Printf("%s%s\n", map[bool]string{false: "\n"}[o.quiet], u.Paint(term.Bold, term.Printable(summary)))
 	}
 	switch {
 	case !r.Common().Changed:
@@ -290,8 +282,7 @@ type objectPlan struct {
 
 // carryOut shows a plan, asks, and makes the change.
 func (o objects) carryOut(ctx context.Context, u *term.UI, p objectPlan, r reporter) error {
-	showPlan(u, o.given, r, p.show, r.Common().Warnings...)
-	return decide(u, o.given, p.question, p.summary, r, func() error {
+	return decide(u, o.given, r, p.question, p.summary, p.show, func() error {
 		if err := applyWork(ctx, u, o.engine, o.format, p.work, r); err != nil {
 			return err
 		}
@@ -300,7 +291,7 @@ func (o objects) carryOut(ctx context.Context, u *term.UI, p objectPlan, r repor
 			u.Note("%s", done)
 		}
 		return nil
-	})
+	}, r.Common().Warnings...)
 }
 
 // undoObject shows and undoes a change of an object. A change that was interrupted is recovered
@@ -334,8 +325,7 @@ func undoObject(ctx context.Context, u *term.UI, o given, store change.Store, en
 	}
 	undone := views.UndoneObject(compute, plan.Change)
 	report.Requests, report.Warnings = append(report.Requests, undone.Requests...), append(report.Warnings, undone.Warnings...)
-	showPlan(u, o, &report, func() { views.PrintUndoneObject(u, entry, compute.URL, undone) }, undone.Warnings...)
-	return decide(u, o, "undo it?", undone.Summary, &report, func() error {
+	return decide(u, o, &report, "undo it?", undone.Summary, func() { views.PrintUndoneObject(u, entry, compute.URL, undone) }, func() error {
 		return undoEntry(ctx, u, in.engine, o, plan.Entry, &report)
-	})
+	}, undone.Warnings...)
 }

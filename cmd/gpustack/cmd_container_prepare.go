@@ -111,13 +111,13 @@ func runContainerPrepare(ctx context.Context, u *term.UI, o given, opts containe
 		return err
 	}
 	report := views.NewContainerPrepare(newReport(root, reboot, false, plan.Warnings...), plan)
-	showPlan(u, o, &report, func() { views.PrintContainerPrepare(u, report) }, plan.Warnings...)
-	return decide(u, o, "apply this plan?", views.ContainerPrepareSummary(report, m.Recorded), &report, func() error {
+	summary := views.ContainerPrepareSummary(report, m.Recorded)
+	return decide(u, o, &report, "apply this plan?", summary, func() { views.PrintContainerPrepare(u, report) }, func() error {
 		if err := applyContainers(ctx, u, engine, o.format, work, plan, &report); err != nil || !root.IsMachine() && !plan.Record.Options.Static {
 			return err
 		}
 		return container.Verify(root, plan.Names)
-	})
+	}, plan.Warnings...)
 }
 
 // applyContainers applies a plan of container prepare. If only specs differ that each boot writes,

@@ -206,10 +206,9 @@ func runFlavorTest(ctx context.Context, u *term.UI, g given, opts flavorTestOpti
 	if err := report.AddPlan(plan); err != nil {
 		return err
 	}
-	showPlan(u, g, &report, func() { views.PrintFlavorTest(u, report, plan) }, plan.Warnings...)
-	return decide(u, g, "test it?", views.FlavorTestSummary(plan), &report, func() error {
+	return decide(u, g, &report, "test it?", views.FlavorTestSummary(plan), func() { views.PrintFlavorTest(u, report, plan) }, func() error {
 		return runTest(ctx, u, g, opts, servertest.Test{Kind: kind, Engine: o.engine, Plan: plan, Evidence: evidence}, &report)
-	})
+	}, plan.Warnings...)
 }
 
 // openTests is openObjects while other tests may be using the journal.
@@ -279,8 +278,7 @@ func cleanTests(ctx context.Context, u *term.UI, o objects, kind servertest.Kind
 	}
 	r.AddCleaning(plan)
 	summary := views.CleaningSummary(plan)
-	showPlan(u, o.given, r, func() { views.PrintLeftovers(u, *r, plan) })
-	return decide(u, o.given, "clean up?", summary, r, func() error {
+	return decide(u, o.given, r, "clean up?", summary, func() { views.PrintLeftovers(u, *r, plan) }, func() error {
 		if err := u.Run.Begin(remedyTest); err != nil {
 			return err
 		}

@@ -195,13 +195,12 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, o given, opt
 	if changed && !plan.Release && len(plan.Containers) == 0 && d.Machine.Contract.Value == nil {
 		report.Next = host.NewNext(host.NewCommand("host prepare"))
 	}
-	showPlan(u, o, &report, func() {
+	return decide(u, o, &report, question, views.DriversSummary(u, plan.Plan.Plan, devices), func() {
 		views.PrintDrivers(u, report, plan.Plan, devices)
 		if report.Next != nil {
 			u.Printf("\nlasts until the next boot; '%s' makes it permanent\n", u.Command(report.Next.Command))
 		}
-	}, plan.Warnings...)
-	return decide(u, o, question, views.DriversSummary(u, plan.Plan.Plan, devices), &report, func() error {
+	}, func() error {
 		binding := d.Change(plan, opts.service)
 		err := applyWork(ctx, u, d.Node.Engine(opts.timeout), o.format, change.Work{Command: o.command, Change: binding}, &report)
 		if err != nil {
@@ -214,5 +213,5 @@ func changeDrivers(ctx context.Context, u *term.UI, d node.Drivers, o given, opt
 			}
 		}
 		return nil
-	})
+	}, plan.Warnings...)
 }

@@ -153,8 +153,8 @@ func runHostPrepare(ctx context.Context, u *term.UI, o given, opts hostPrepareOp
 		return opts.called(o).Explain(err)
 	}
 	report := views.NewPrepare(newReport(root, check.RebootRequired(m), false, plan.Warnings...), m, plan, work)
-	showPlan(u, o, &report, func() { views.PrintPrepare(u, report, m.Devices.Value) }, plan.Warnings...)
-	return decide(u, o, "apply this plan?", views.PrepareSummary(u, report, plan, opts.rebuild == node.All, m), &report, func() error {
+	summary := views.PrepareSummary(u, report, plan, opts.rebuild == node.All, m)
+	return decide(u, o, &report, "apply this plan?", summary, func() { views.PrintPrepare(u, report, m.Devices.Value) }, func() error {
 		return applyWork(ctx, u, engine, o.format, work, &report)
-	})
+	}, plan.Warnings...)
 }

@@ -220,8 +220,7 @@ func runNovaConfigure(ctx context.Context, u *term.UI, o given, opts novaConfigu
 		}
 		report.ComputesReport, report.Warnings = &state, append(report.Warnings, warnings...)
 	}
-	showPlan(u, o, &report, func() { report.Print(u) }, report.Warnings...)
-	return decide(u, o, "apply this plan?", report.Summary(), &report, func() error {
+	return decide(u, o, &report, "apply this plan?", report.Summary(), func() { report.Print(u) }, func() error {
 		return applyWork(ctx, u, engine, o.format, c.Work(root, plan, o.command), &report)
-	})
+	}, report.Warnings...)
 }

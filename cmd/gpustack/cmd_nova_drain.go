@@ -165,18 +165,17 @@ func runNovaDrain(ctx context.Context, u *term.UI, g given, opts novaDrainOption
 	}
 	report := views.NewNovaDrain(o.head(ctx, move.Changed(), left.Ignored...), o.compute, service, move)
 	report.Left = left
-	showPlan(u, g, &report, func() { report.PrintPlan(u, shown) }, report.Warnings...)
-	if g.quiet && !move.Changed() && g.format == term.FormatTable { // showPlan prints nothing then
+	if g.quiet && !move.Changed() && g.format == term.FormatTable { // decide prints nothing then
 		u.Warn(report.Warnings...)
 	}
 	question := "disable it?"
 	if !move.Before.Enabled {
 		question = "change the reason?"
 	}
-	err = decide(u, g, question, views.ServiceSummary(move), &report, func() error {
+	err = decide(u, g, &report, question, views.ServiceSummary(move), func() { report.PrintPlan(u, shown) }, func() error {
 		defer u.Run.End()
 		return setService(ctx, u, o, "nova drain "+service.Host, move, &report)
-	})
+	}, report.Warnings...)
 	switch {
 	case err != nil || opts.step:
 		return err
@@ -265,8 +264,7 @@ func runNovaEnable(ctx context.Context, u *term.UI, g given, novaHost string) er
 		return err
 	}
 	report := views.NewNovaDrain(o.head(ctx, move.Changed()), o.compute, service, move)
-	showPlan(u, g, &report, func() { report.PrintPlan(u, nil) }, report.Warnings...)
-	return decide(u, g, "enable it?", views.ServiceSummary(move), &report, func() error {
+	return decide(u, g, &report, "enable it?", views.ServiceSummary(move), func() { report.PrintPlan(u, nil) }, func() error {
 		return setService(ctx, u, o, "nova enable "+service.Host, move, &report)
-	})
+	}, report.Warnings...)
 }

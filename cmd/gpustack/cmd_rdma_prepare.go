@@ -153,12 +153,12 @@ func runRDMAPrepare(ctx context.Context, u *term.UI, o given, opts rdmaPrepareOp
 		return err
 	}
 	report := views.NewRDMAPrepare(newReport(root, reboot, false, plan.Warnings...), m, plan, work)
-	showPlan(u, o, &report, func() { views.PrintRDMAPrepare(u, report) }, plan.Warnings...)
-	return decide(u, o, "apply this plan?", views.RDMAPrepareSummary(report, m.Recorded), &report, func() error {
+	summary := views.RDMAPrepareSummary(report, m.Recorded)
+	return decide(u, o, &report, "apply this plan?", summary, func() { views.PrintRDMAPrepare(u, report) }, func() error {
 		err := applyWork(ctx, u, engine, o.format, work, &report)
 		if pending, pendingErr := rdmaprepare.ReadPending(root); pendingErr == nil {
 			report.RebootFor(pending)
 		}
 		return err
-	})
+	}, plan.Warnings...)
 }

@@ -329,8 +329,8 @@ func repairRows(ctx context.Context, u *term.UI, o given, opts repairOptions, se
 		return observed, err
 	}
 	r.Changed, r.Changes = plan.Changes(), plan.Units
-	showPlan(u, o, r, func() { views.PrintRepairPlan(u, plan.Units) })
-	err = decide(u, o, "make these repairs?", views.RepairSummary(plan.Units), r, func() error {
+	show := func() { views.PrintRepairPlan(u, plan.Units) }
+	err = decide(u, o, r, "make these repairs?", views.RepairSummary(plan.Units), show, func() error {
 		err := applyRepairs(ctx, u, opts.wait, session, plan, r)
 		if err != nil && ctx.Err() != nil {
 			return err // interrupted: the report keeps the earlier findings

@@ -250,8 +250,7 @@ func undoFiles(ctx context.Context, u *term.UI, o given, n node.Node, engine cha
 	if report.Restart, err = nova.RestartNames(n.Root, plan.Entry.Restart); err != nil {
 		return err
 	}
-	showPlan(u, o, &report, func() { report.PrintFiles(u, entries...) }, report.Warnings...)
-	return decide(u, o, "undo it?", views.UndoFilesSummary(report), &report, func() error {
+	return decide(u, o, &report, "undo it?", views.UndoFilesSummary(report), func() { report.PrintFiles(u, entries...) }, func() error {
 		for _, entry := range entries {
 			if err := undoEntry(ctx, u, engine, o, entry, &report); err != nil {
 				return err
@@ -259,7 +258,7 @@ func undoFiles(ctx context.Context, u *term.UI, o given, n node.Node, engine cha
 		}
 		addWarnings(u, &report, back.Leftovers(n.Root)...)
 		return nil
-	})
+	}, report.Warnings...)
 }
 
 // undoEntry undoes an entry and completes the report.
@@ -301,10 +300,10 @@ func undoDrivers(ctx context.Context, u *term.UI, o given, opts undoOptions, eng
 	if err := d.Ready(); err != nil && changed && !o.dryRun {
 		return err
 	}
-	showPlan(u, o, &report, func() { report.PrintDrivers(u, entry, plan.Plan.Plan, changed) }, plan.Warnings...)
-	return decide(u, o, "undo it?", views.DriversSummary(u, plan.Plan.Plan, d.Machine.Devices.Value), &report, func() error {
+	show, summary := func() { report.PrintDrivers(u, entry, plan.Plan.Plan, changed) }, views.DriversSummary(u, plan.Plan.Plan, d.Machine.Devices.Value)
+	return decide(u, o, &report, "undo it?", summary, show, func() error {
 		return undoEntry(ctx, u, engine, o, entry, &report)
-	})
+	}, plan.Warnings...)
 }
 
 // undoRows shows and undoes the changes of repair-migration. If the outcome of the entry is
@@ -322,8 +321,7 @@ func undoRows(ctx context.Context, u *term.UI, o given, opts undoOptions, entry 
 	if o.quiet { // else the plan shows it
 		warnings = report.Warnings
 	}
-	showPlan(u, o, &report, func() { report.PrintRows(u, entry, plan) }, warnings...)
-	return decide(u, o, "undo it?", views.UndoRowsSummary(plan.Units), &report, func() error {
+	return decide(u, o, &report, "undo it?", views.UndoRowsSummary(plan.Units), func() { report.PrintRows(u, entry, plan) }, func() error {
 		if err := u.Run.Begin(views.RemedyOf(change.KindRows)); err != nil {
 			return err
 		}
@@ -337,5 +335,5 @@ func undoRows(ctx context.Context, u *term.UI, o given, opts undoOptions, entry 
 			u.Note("entry %d is undone", entry.ID)
 		}
 		return err
-	})
+	}, warnings...)
 }
