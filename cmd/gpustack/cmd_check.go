@@ -221,9 +221,8 @@ func metricsFlag() cli.Flag {
 // would not read is a fault, so that no metrics are missing unnoticed.
 func parseMetrics(c *cli.Context, f *args.Faults) string {
 	file := c.String("metrics")
-	if c.IsSet("metrics") && !strings.HasSuffix(file, metricsSuffix) {
-		f.Add(args.UsageError("--metrics: "+strconv.Quote(file)+" does not end in "+metricsSuffix, "node_exporter reads no other files"))
-	}
+	args.AddIf(f, c.IsSet("metrics") && !strings.HasSuffix(file, metricsSuffix), "--metrics: "+strconv.Quote(file)+" does not end in "+metricsSuffix,
+		"node_exporter reads no other files")
 	return file
 }
 

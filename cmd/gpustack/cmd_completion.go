@@ -37,9 +37,7 @@ EXAMPLES
 
 func parseCompletion(c *cli.Context, f *args.Faults) (shell string) {
 	shell = f.Arguments(c, "SHELL")[0]
-	if shell != "" && !slices.Contains(shells, shell) {
-		f.Add(args.UsageError("unknown shell "+strconv.Quote(shell), "there are scripts for "+host.Listed(shells, "and")))
-	}
+	args.AddIf(f, shell != "" && !slices.Contains(shells, shell), "unknown shell "+strconv.Quote(shell), "there are scripts for "+host.Listed(shells, "and"))
 	return shell
 }
 

@@ -85,9 +85,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerprepare.Opti
 	f.Exclude(c, "none", "device", "hca", "umad", "static", "library-path", "remove")
 	named := slices.Concat(opts.GPUs, opts.HCAs, opts.Remove)
 	for i, a := range named {
-		if slices.Contains(named[:i], a) {
-			f.Add(args.UsageError(fmt.Sprintf("%s is named twice", a), f.SeeHelp()))
-		}
+		args.AddIf(f, slices.Contains(named[:i], a), fmt.Sprintf("%s is named twice", a), f.SeeHelp())
 	}
 	return opts
 }

@@ -77,9 +77,7 @@ func parseContainerTest(c *cli.Context, f *args.Faults) containerTestOptions {
 	} else {
 		f.AddEach("--image "+strconv.Quote(opts.Image)+": ", err, host.HintOf(err))
 	}
-	if opts.console && len(opts.Command) == 0 {
-		f.Add(args.UsageError("--console needs a COMMAND", "name a program of the image after --"))
-	}
+	args.AddIf(f, opts.console && len(opts.Command) == 0, "--console needs a COMMAND", "name a program of the image after --")
 	return opts
 }
 

@@ -97,9 +97,7 @@ func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 	o.Ephemeral = f.Size(c, "ephemeral", 0, sizeIn(flavor.GiB))
 	o.Swap = f.Size(c, "swap", 0, sizeIn(flavor.MiB))
 	o.Private, o.Projects, o.Image = c.Bool("private"), c.StringSlice("project"), c.String("image")
-	if len(o.Projects) > 0 && !o.Private {
-		f.Add(args.UsageError("--project requires --private: all projects may use a public flavor", ""))
-	}
+	args.AddIf(f, len(o.Projects) > 0 && !o.Private, "--project requires --private: all projects may use a public flavor", "")
 	if c.IsSet("description") {
 		description := c.String("description")
 		o.Description = &description

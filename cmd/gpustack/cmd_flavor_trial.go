@@ -145,12 +145,8 @@ func parseFlavorTest(c *cli.Context, f *args.Faults) flavorTestOptions {
 		return opts
 	}
 	opts.test.FlavorName = f.Arguments(c, "FLAVOR")[0]
-	if opts.test.ImageName == "" {
-		f.Add(args.UsageError("--image is missing", "'openstack image list' shows the images; it needs cloud-init"))
-	}
-	if opts.test.Count < 1 {
-		f.Add(args.UsageError("--count must be at least 1", "without --count, one server is tested"))
-	}
+	args.AddIf(f, opts.test.ImageName == "", "--image is missing", "'openstack image list' shows the images; it needs cloud-init")
+	args.AddIf(f, opts.test.Count < 1, "--count must be at least 1", "without --count, one server is tested")
 	opts.test.Timeout = f.Positive(c, "wait")
 	f.NotEmpty(c, "network", "host", "az", "database", "run", "run-file")
 	f.Exclude(c, "run", "run-file")

@@ -97,9 +97,7 @@ EXAMPLES
 
 func parseFleetDiff(c *cli.Context, f *args.Faults) []string {
 	files := f.Arguments(c, "OLD_DIR", "NEW_DIR")
-	if files[0] == document.Stdin && files[1] == document.Stdin {
-		f.Add(args.UsageError("standard input is given more than once", "give - once"))
-	}
+	args.AddIf(f, files[0] == document.Stdin && files[1] == document.Stdin, "standard input is given more than once", "give - once")
 	return files
 }
 
@@ -190,17 +188,12 @@ type fleetPlanOptions struct {
 func parseFleetPlan(c *cli.Context, f *args.Faults) fleetPlanOptions {
 	opts := fleetPlanOptions{files: fleetFiles(c, f, c.String("map")), mapFile: c.String("map"), by: fleet.By(f.Choice(c, "by"))}
 	keep := args.Value(f, c, "keep", fleet.ParseKeep, host.Plain("write for example --keep 8 or --keep 25%"))
-	if !c.IsSet("keep") {
-		f.Add(args.UsageError("--keep is required", "write for example --keep 8, --keep 25% or --keep 0"))
-	}
-	if !c.IsSet("map") {
-		f.Add(args.UsageError("--map is required", "openstack compute service list --service nova-compute --long -f json > FILE"))
-	}
+	args.AddIf(f, !c.IsSet("keep"), "--keep is required", "write for example --keep 8, --keep 25% or --keep 0")
+	args.AddIf(f, !c.IsSet("map"), "--map is required", "openstack compute service list --service nova-compute --long -f json > FILE")
 	goal, err := fleet.ParseGoal(c.String("goal"))
 	f.AddEach("--goal: ", err, host.Plain("write for example --goal kernel=6.8.0-60-generic"))
-	if c.IsSet("max-nodes") && c.Int("max-nodes") < 1 {
-		f.Add(args.UsageError(fmt.Sprintf("--max-nodes: %d is not a number of nodes", c.Int("max-nodes")), "write for example --max-nodes 10"))
-	}
+	args.AddIf(f, c.IsSet("max-nodes") && c.Int("max-nodes") < 1, fmt.Sprintf("--max-nodes: %d is not a number of nodes", c.Int("max-nodes")),
+		"write for example --max-nodes 10")
 	opts.plan = fleet.PlanOptions{Map: document.Name(opts.mapFile), Goal: goal, Keep: keep, MaxNodes: c.Int("max-nodes"), All: c.Bool("all"),
 		BlockedLast: c.Bool("blocked-last"), MaxAge: f.Positive(c, "max-age")}
 	return opts
@@ -262,16 +255,11 @@ how to collect the documents.`
 // may be given once, as one of more paths too.
 func fleetFiles(c *cli.Context, f *args.Faults, more ...string) []string {
 	files := c.Args().Slice()
-	if len(files) == 0 {
-		f.Add(args.UsageError("FILE is missing", ""))
-	}
-	if slices.Contains(files, "") {
-		f.Add(args.UsageError(`"" is an empty path`, ""))
-	}
+	args.AddIf(f, len(files) == 0, "FILE is missing", "")
+	args.AddIf(f, slices.Contains(files, ""), `"" is an empty path`, "")
 	all := slices.Concat(files, more)
-	if i := slices.Index(all, document.Stdin); i >= 0 && slices.Contains(all[i+1:], document.Stdin) {
-		f.Add(args.UsageError("standard input is given more than once", "give - once, and files or folders for the rest"))
-	}
+	i := slices.Index(all, document.Stdin)
+	args.AddIf(f, i >= 0 && slices.Contains(all[i+1:], document.Stdin), "standard input is given more than once", "give - once, and files or folders for the rest")
 	return files
 }
 

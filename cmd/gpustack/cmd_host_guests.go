@@ -9,6 +9,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/nova"
 )
@@ -63,9 +64,8 @@ func parseHostGuests(c *cli.Context, f *args.Faults) hostGuestsOptions {
 	opts := hostGuestsOptions{conf: c.StringSlice("conf")}
 	if c.IsSet("token") {
 		token := c.String("token")
-		if _, err := guest.ParseToken(token); err != nil {
-			f.Add(args.UsageError("--token: "+err.Error(), "copy the token as repair-migration prints it"))
-		}
+		_, err := guest.ParseToken(token)
+		f.AddEach("--token: ", err, host.Plain("copy the token as repair-migration prints it"))
 		opts.token = &token
 	}
 	return opts

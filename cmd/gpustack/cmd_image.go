@@ -72,9 +72,7 @@ func parseImageCheck(c *cli.Context, f *args.Faults) imageOptions {
 	opts := parseImage(c, f)
 	o := &opts.image
 	o.Flavor, o.Purpose = c.String("flavor"), cmp.Or(o.Purpose, image.ForGPU)
-	if o.Flavor == "" {
-		f.Add(args.UsageError("--flavor is missing", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
-	}
+	args.AddIf(f, o.Flavor == "", "--flavor is missing", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list")))
 	f.Require(c, "inventory", "alias")
 	o.Products = parseProducts(c, f)
 	return opts
@@ -138,9 +136,7 @@ EXAMPLES
 func parseImageSet(c *cli.Context, f *args.Faults) imageOptions {
 	opts := parseImage(c, f)
 	o := &opts.image
-	if o.Purpose == "" && !c.IsSet("profile") {
-		f.Add(args.UsageError("--profile is missing", "write --profile gpu or --profile windows"))
-	}
+	args.AddIf(f, o.Purpose == "" && !c.IsSet("profile"), "--profile is missing", "write --profile gpu or --profile windows")
 	o.MinDisk = f.Size(c, "min-disk", 0, sizeIn(flavor.GiB))
 	o.MinRAM = f.Size(c, "min-ram", 0, sizeIn(flavor.MiB))
 	o.Properties = map[string]*string{}
@@ -150,9 +146,8 @@ func parseImageSet(c *cli.Context, f *args.Faults) imageOptions {
 			f.AddEach("--property: ", err, nil)
 			continue
 		}
-		if _, twice := o.Properties[name]; twice {
-			f.Add(args.UsageError("--property: "+name+" is given twice", ""))
-		}
+		_, twice := o.Properties[name]
+		args.AddIf(f, twice, "--property: "+name+" is given twice", "")
 		o.Properties[name] = value
 	}
 	return opts

@@ -8,6 +8,7 @@ import (
 	"gpustack/cmd/gpustack/args"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/cmd/gpustack/views"
+	"gpustack/host"
 	"gpustack/nova"
 	"gpustack/operate/cloud"
 )
@@ -81,9 +82,7 @@ func parseHypervisor(c *cli.Context, f *args.Faults) nova.Hypervisor {
 func parseConfs(c *cli.Context, f *args.Faults, otherwise nova.Role) (confs []nova.SideFiles) {
 	for _, value := range c.StringSlice("conf") {
 		side, err := nova.ParseSideFiles(value, otherwise)
-		if err != nil {
-			f.Add(args.UsageError("--conf: "+err.Error(), "use controller, compute or all"))
-		}
+		f.AddEach("--conf: ", err, host.Plain("use controller, compute or all"))
 		confs = append(confs, side)
 	}
 	return confs

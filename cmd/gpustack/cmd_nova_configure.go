@@ -154,15 +154,11 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 		f.Add(errComputesReport)
 	}
 	opts.Unnamed = len(opts.Inventories.Paths)+len(o.Remove)+len(c.StringSlice("alias"))+len(c.StringSlice("hca")) == 0
-	if len(opts.Names.Paths) > 0 && len(opts.Inventories.Paths) == 0 && !opts.Unnamed {
-		f.Add(args.UsageError("--names requires --inventory", "--names gives the products of the inventories the names of the cloud"))
-	}
-	if o.IfPresent && len(o.Remove) == 0 {
-		f.Add(args.UsageError("--if-present requires --remove-alias", "--if-present is about aliases to remove"))
-	}
-	if opts.render != "" && len(o.Remove) > 0 {
-		f.Add(args.UsageError("--remove-alias cannot be combined with --render", "remove the alias where the deployment tool reads the options"))
-	}
+	args.AddIf(f, len(opts.Names.Paths) > 0 && len(opts.Inventories.Paths) == 0 && !opts.Unnamed, "--names requires --inventory",
+		"--names gives the products of the inventories the names of the cloud")
+	args.AddIf(f, o.IfPresent && len(o.Remove) == 0, "--if-present requires --remove-alias", "--if-present is about aliases to remove")
+	args.AddIf(f, opts.render != "" && len(o.Remove) > 0, "--remove-alias cannot be combined with --render",
+		"remove the alias where the deployment tool reads the options")
 	return opts
 }
 

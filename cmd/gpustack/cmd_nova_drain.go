@@ -94,21 +94,17 @@ func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
 		waiting: drain.Waiting{Tasks: c.Duration("wait"), Empty: c.Duration("wait-empty"), Every: drain.Every},
 	}
 	f.Exclude(c, "step", "reason", "take-over", "wait", "wait-empty")
-	flag := "reason"
-	if opts.step {
-		flag = "step"
-	}
+	flag := map[bool]string{true: "step", false: "reason"}[opts.step]
 	opts.text = c.String(flag)
-	switch err := drain.CheckText(opts.text); {
-	case !c.IsSet(flag):
-		f.Add(args.UsageError("--reason is missing", "say why: --reason 'new kernel'; administrators see it in the list of services"))
-	case err != nil:
+	if err := drain.CheckText(opts.text); c.IsSet(flag) {
 		f.AddEach("--"+flag+": ", err, host.HintOf(err))
+	} else {
+		f.Add(args.UsageError("--reason is missing", "say why: --reason 'new kernel'; administrators see it in the list of services"))
 	}
 	for _, name := range []string{"wait", "wait-empty"} {
-		if d := c.Duration(name); c.IsSet(name) && (d < 0 || d == 0 && name != "wait") {
-			f.Add(args.UsageError(fmt.Sprintf("--%s: not a time to wait: %s", name, d), "--"+name+" takes a time such as 30s or 10m"))
-		}
+		d := c.Duration(name)
+		args.AddIf(f, c.IsSet(name) && (d < 0 || d == 0 && name != "wait"), fmt.Sprintf("--%s: not a time to wait: %s", name, d),
+			"--"+name+" takes a time such as 30s or 10m")
 	}
 	return opts
 }

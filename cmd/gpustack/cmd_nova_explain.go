@@ -86,9 +86,8 @@ func parseNovaExplain(c *cli.Context, f *args.Faults) cloud.ExplainOptions {
 	opts.Guest = explain.Options{Flavor: c.String("flavor"), Server: c.String("server"), Host: c.String("host"), Zone: c.String("az"), Image: c.String("image")}
 	opts.Release, opts.NovaPython = parseRelease(c, f), c.String("nova-python")
 	f.Exclude(c, "flavor", "server")
-	if opts.Guest.Flavor == "" && opts.Guest.Server == "" {
-		f.Add(args.UsageError("--flavor or --server is required", host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list"))))
-	}
+	args.AddIf(f, opts.Guest.Flavor == "" && opts.Guest.Server == "", "--flavor or --server is required",
+		host.Textf("'%s' shows the flavors that request devices", host.NewCommand("flavor list")))
 	return opts
 }
 

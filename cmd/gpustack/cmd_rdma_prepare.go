@@ -96,10 +96,8 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 	}
 	if c.IsSet("vfs") {
 		n, err := strconv.Atoi(c.String("vfs"))
-		if err != nil || n < 1 || n > rdma.MaxVFs {
-			f.Add(args.UsageError(fmt.Sprintf("--vfs: not a number from 1 to %d: %s", rdma.MaxVFs, strconv.Quote(c.String("vfs"))),
-				"--remove ADDRESS removes the VFs of an adapter"))
-		}
+		args.AddIf(f, err != nil || n < 1 || n > rdma.MaxVFs, fmt.Sprintf("--vfs: not a number from 1 to %d: %s", rdma.MaxVFs, strconv.Quote(c.String("vfs"))),
+			"--remove ADDRESS removes the VFs of an adapter")
 		opts.prepare.VFs = n
 	}
 	if c.IsSet("guid-base") {
@@ -114,15 +112,11 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 		f.Add(args.UsageError("--device: either --vfs or --whole is missing", "--vfs NUMBER makes VFs, --whole assigns the adapter itself"))
 	case !devices:
 		for _, flag := range []string{"vfs", "whole", "for", "guid-base"} {
-			if c.IsSet(flag) {
-				f.Add(args.UsageError("--"+flag+" needs --device", host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan"))))
-			}
+			args.AddIf(f, c.IsSet(flag), "--"+flag+" needs --device", host.Textf("'%s' lists the adapters", host.NewCommand("rdma scan")))
 		}
 	}
 	for _, a := range opts.prepare.Remove {
-		if slices.Contains(opts.prepare.Add, a) {
-			f.Add(args.UsageError(fmt.Sprintf("%s is named by --device and by --remove", a), f.SeeHelp()))
-		}
+		args.AddIf(f, slices.Contains(opts.prepare.Add, a), fmt.Sprintf("%s is named by --device and by --remove", a), f.SeeHelp())
 	}
 	return opts
 }

@@ -152,20 +152,15 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 		f.AddEach("--device: ", err, host.HintOf(err))
 		opts.rows.Find.Address = address.String()
 	}
-	if opts.rows.Database != "" && opts.rows.Find.Cell != "" {
-		f.Add(args.UsageError("--cell cannot be combined with --database, which names one cell", ""))
-	}
+	args.AddIf(f, opts.rows.Database != "" && opts.rows.Find.Cell != "", "--cell cannot be combined with --database, which names one cell", "")
 	excludeSelections(c, f)
 	f.Exclude(c, "dry-run", "apply")
 	f.Require(c, "apply", "yes", "quiet", "max", "wait", "accept")
-	if opts.most < 1 {
-		f.Add(args.UsageError("--max must be at least 1", ""))
-	}
+	args.AddIf(f, opts.most < 1, "--max must be at least 1", "")
 	if text := c.String("accept"); c.IsSet("accept") {
 		id, err := strconv.Atoi(text)
-		if opts.rows.Accept = id; err != nil || id < 1 {
-			f.Add(args.UsageError("--accept: not the number of an entry: "+strconv.Quote(text), listEntries))
-		}
+		opts.rows.Accept = id
+		args.AddIf(f, err != nil || id < 1, "--accept: not the number of an entry: "+strconv.Quote(text), listEntries)
 	}
 	return opts
 }
@@ -174,9 +169,7 @@ func parseRepairMigration(c *cli.Context, f *args.Faults) repairOptions {
 // numbers of some rows would look like those of all.
 func excludeSelections(c *cli.Context, f *args.Faults) {
 	for _, flag := range []string{"database", "cell", "host", "instance", "device"} {
-		if c.IsSet(flag) && c.IsSet("metrics") {
-			f.Add(args.UsageError("--metrics cannot be combined with --"+flag+": the metrics are of all rows", ""))
-		}
+		args.AddIf(f, c.IsSet(flag) && c.IsSet("metrics"), "--metrics cannot be combined with --"+flag+": the metrics are of all rows", "")
 	}
 }
 

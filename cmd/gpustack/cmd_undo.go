@@ -174,9 +174,7 @@ func parseUndo(c *cli.Context, f *args.Faults) undoOptions {
 		opts.timeout = c.Duration("timeout") // parseCommon checks the value
 	}
 	opts.id, opts.all = entryOf(c, f), c.Bool("all")
-	if opts.all && opts.id != 0 {
-		f.Add(args.UsageError("--all and ENTRY cannot be combined", f.SeeHelp()))
-	}
+	args.AddIf(f, opts.all && opts.id != 0, "--all and ENTRY cannot be combined", f.SeeHelp())
 	return opts
 }
 

@@ -229,11 +229,9 @@ func meaning(c *cli.Context, flag, value string, err error, products bool) error
 		}
 		return host.WithHint(err, list.Hint())
 	}
-	var names []string
-	for i := range matching {
-		d := &matching[i]
-		names = append(names, strings.TrimSpace(fmt.Sprintf("%s (%s %s)", d.Address, views.IDs(d), views.Name(d))))
-	}
+	names := host.Map(matching, func(d pci.Device) string {
+		return strings.TrimSpace(fmt.Sprintf("%s (%s %s)", d.Address, views.IDs(&d), views.Name(&d)))
+	})
 	if len(names) > 4 {
 		names = append(names[:3], fmt.Sprintf("%d more", len(names)-3))
 	}
@@ -250,11 +248,7 @@ func meaning(c *cli.Context, flag, value string, err error, products bool) error
 // chosen returns the values for functions that match: the GPUs among them or, for adapters, the
 // network controllers, by their ids if they are of one product of several.
 func chosen(matching pci.Devices, flag string, products bool) (values []string) {
-	preferred := func(d pci.Device) bool { return d.IsGPU() && !d.IsVF() }
-	if flag == "hca" {
-		preferred = func(d pci.Device) bool { return !d.IsGPU() && !d.IsVF() }
-	}
-	some := slices.DeleteFunc(slices.Clone(matching), func(d pci.Device) bool { return !preferred(d) })
+	some := host.Filter(matching, func(d pci.Device) bool { return d.IsGPU() == (flag != "hca") && !d.IsVF() })
 	if len(some) == 0 {
 		some = matching
 	}
@@ -270,22 +264,21 @@ func chosen(matching pci.Devices, flag string, products bool) (values []string) 
 
 // vendors returns the values of a flag that names vendors.
 func vendors(c *cli.Context, f *args.Faults) []pci.ID {
-	return args.Values(f, c, "vendor", func(value string) (pci.ID, error) {
-		id, err := pci.ParseID(value)
-		if err == nil {
-			return id, nil
+	return args.Values(f, c, "vendor", withHint(pci.ParseID, "10de is NVIDIA, 1002 AMD, 8086 Intel, 15b3 Mellanox"))
+}
+
+// withHint returns parse, whose errors get a hint.
+func withHint[T any](parse func(string) (T, error), hint string) func(string) (T, error) {
+	return func(value string) (T, error) {
+		v, err := parse(value)
+		if err != nil {
+			err = host.WithHint(err, hint)
 		}
-		return id, host.WithHint(err, "10de is NVIDIA, 1002 AMD, 8086 Intel, 15b3 Mellanox")
-	})
+		return v, err
+	}
 }
 
 // classes returns the values of a flag that names classes.
 func classes(c *cli.Context, f *args.Faults) []pci.ClassPrefix {
-	return args.Values(f, c, "class", func(value string) (pci.ClassPrefix, error) {
-		class, err := pci.ParseClassPrefix(value)
-		if err != nil {
-			err = host.WithHint(err, "03 is display controllers, 0302 3D controllers, 02 network controllers, 01 disks")
-		}
-		return class, err
-	})
+	return args.Values(f, c, "class", withHint(pci.ParseClassPrefix, "03 is display controllers, 0302 3D controllers, 02 network controllers, 01 disks"))
 }

@@ -107,7 +107,7 @@ func (l *Line) descend(name string) {
 		return // words after an unknown command are not checked
 	}
 	l.Unknown = true
-	known = slices.DeleteFunc(slices.Clone(known), func(c *cli.Command) bool { return c.Hidden })
+	known = shown(known)
 	var elsewhere []string // gpustack scan
 	for path := range Visible(l.app.Commands) {
 		if strings.HasSuffix(path, " "+name) {
@@ -337,11 +337,11 @@ func Visible(tree []*cli.Command) iter.Seq2[string, *cli.Command] {
 	}
 }
 
-func names(tree []*cli.Command) (names []string) {
-	for _, c := range tree {
-		if !c.Hidden {
-			names = append(names, c.Name)
-		}
-	}
-	return names
+func names(tree []*cli.Command) []string {
+	return host.Map(shown(tree), func(c *cli.Command) string { return c.Name })
+}
+
+// shown returns the commands that are not hidden.
+func shown(tree []*cli.Command) []*cli.Command {
+	return host.Filter(tree, func(c *cli.Command) bool { return !c.Hidden })
 }

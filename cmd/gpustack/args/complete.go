@@ -61,11 +61,7 @@ func (v *Completion) Complete(next string, values ValueSource) (offers []Offer, 
 		offers = line.flagOffers()
 	case line.Unknown:
 	case len(line.at.Subcommands) > 0:
-		for _, c := range line.at.Subcommands {
-			if !c.Hidden {
-				offers = append(offers, Offer{c.Name, c.Usage})
-			}
-		}
+		offers = host.Map(shown(line.at.Subcommands), func(c *cli.Command) Offer { return Offer{c.Name, c.Usage} })
 	case line.Command != nil:
 		offers, paths = v.ofArgument(strings.Fields(line.Command.ArgsUsage))
 	}
@@ -151,11 +147,8 @@ func ValueName(flag cli.Flag) string {
 }
 
 // WordOffers returns completions without descriptions.
-func WordOffers(words ...string) (offers []Offer) {
-	for _, word := range words {
-		offers = append(offers, Offer{word, ""})
-	}
-	return offers
+func WordOffers(words ...string) []Offer {
+	return host.Map(words, func(word string) Offer { return Offer{word, ""} })
 }
 
 // Dir returns the value of --root.

@@ -45,12 +45,17 @@ func (f *Faults) AddEach(before string, err error, hint host.Text) {
 	}
 }
 
+// AddIf adds an error of the command line if something is wrong with it.
+func AddIf[T string | host.Text](f *Faults, wrong bool, problem string, hint T) {
+	if wrong {
+		f.Add(UsageError(problem, hint))
+	}
+}
+
 // NotEmpty adds an error for each of these flags that is given without a value.
 func (f *Faults) NotEmpty(c *cli.Context, flags ...string) {
 	for _, name := range flags {
-		if c.IsSet(name) && c.String(name) == "" {
-			f.Add(UsageError("--"+name+": the value is missing", f.SeeHelp()))
-		}
+		AddIf(f, c.IsSet(name) && c.String(name) == "", "--"+name+": the value is missing", f.SeeHelp())
 	}
 }
 
@@ -64,19 +69,16 @@ func (f *Faults) Root(c *cli.Context) host.Root {
 // Positive returns the value of a flag that is a time, which must be longer than 0 where it is given.
 func (f *Faults) Positive(c *cli.Context, flag string) time.Duration {
 	d := c.Duration(flag)
-	if c.IsSet(flag) && d <= 0 {
-		f.Add(UsageError("--"+flag+": "+d.String()+" is not a positive time", "--"+flag+" takes a time such as 30s or 10m"))
-	}
+	AddIf(f, c.IsSet(flag) && d <= 0, "--"+flag+": "+d.String()+" is not a positive time", "--"+flag+" takes a time such as 30s or 10m")
 	return d
 }
 
 // Machine adds an error for a --root that is not the running machine, on which the command does
 // what does says. read is the command that reads a tree instead.
 func (f *Faults) Machine(c *cli.Context, does, read string) {
-	if root := c.String("root"); filepath.Clean(root) != "/" {
-		f.Add(UsageError("--root "+strconv.Quote(root)+": "+does+", and needs --root /",
-			host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand(read))))
-	}
+	root := c.String("root")
+	AddIf(f, filepath.Clean(root) != "/", "--root "+strconv.Quote(root)+": "+does+", and needs --root /",
+		host.Textf("run it on the machine itself; %s reads the files of a tree", host.NewCommand(read)))
 }
 
 // Size returns the value of a flag that is a size of at least least, nil unless it is given.
@@ -126,15 +128,11 @@ func (f *Faults) SeeHelp() string {
 func (f *Faults) Arguments(c *cli.Context, names ...string) []string {
 	given := c.Args().Slice()
 	for i, arg := range given {
-		if i >= len(names) {
-			f.Add(UsageError("unexpected argument "+strconv.Quote(arg), f.SeeHelp()))
-		}
+		AddIf(f, i >= len(names), "unexpected argument "+strconv.Quote(arg), f.SeeHelp())
 	}
 	for _, name := range names[min(len(given), len(names)):] {
-		if f.unknown {
-			break
-		}
-		f.Add(UsageError(name+" is missing", "usage: "+synopsis(strings.TrimPrefix(c.Command.HelpName, c.App.Name+" "), c.Command)+"; "+f.SeeHelp()))
+		AddIf(f, !f.unknown, name+" is missing",
+			"usage: "+synopsis(strings.TrimPrefix(c.Command.HelpName, c.App.Name+" "), c.Command)+"; "+f.SeeHelp())
 	}
 	return append(given, make([]string, len(names))...)
 }
@@ -142,9 +140,7 @@ func (f *Faults) Arguments(c *cli.Context, names ...string) []string {
 // Exclude adds an error for each flag that is given together with one that excludes it.
 func (f *Faults) Exclude(c *cli.Context, flag string, others ...string) {
 	for _, other := range others {
-		if c.IsSet(flag) && c.IsSet(other) {
-			f.Add(UsageError("--"+flag+" and --"+other+" cannot be combined", f.SeeHelp()))
-		}
+		AddIf(f, c.IsSet(flag) && c.IsSet(other), "--"+flag+" and --"+other+" cannot be combined", f.SeeHelp())
 	}
 }
 
@@ -152,9 +148,7 @@ func (f *Faults) Exclude(c *cli.Context, flag string, others ...string) {
 func (f *Faults) Require(c *cli.Context, required string, flags ...string) {
 	isGiven := func(flag string) bool { return c.IsSet(flag) && c.Value(flag) != any(false) }
 	for _, flag := range flags {
-		if isGiven(flag) && !isGiven(required) {
-			f.Add(UsageError("--"+flag+" requires --"+required, ""))
-		}
+		AddIf(f, isGiven(flag) && !isGiven(required), "--"+flag+" requires --"+required, "")
 	}
 }
 

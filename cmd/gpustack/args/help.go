@@ -69,10 +69,7 @@ func shortHelp(path string, c *cli.Command) string {
 	}
 	flags := slices.Clone(c.Flags)
 	slices.SortStableFunc(flags, func(a, b cli.Flag) int { return least(a) - least(b) })
-	var more []string
-	for _, flag := range flags[min(shownOptions, len(flags)):] {
-		more = append(more, "--"+flag.Names()[0])
-	}
+	more := host.Map(flags[min(shownOptions, len(flags)):], func(flag cli.Flag) string { return "--" + flag.Names()[0] })
 	further := ""
 	if len(more) > 0 {
 		further = "\nFurther options: " + strings.Join(more, ", ") + "\n"

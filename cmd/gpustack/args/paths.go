@@ -81,9 +81,7 @@ func (f *Faults) Paths(c *cli.Context) {
 			}
 		}
 	}
-	if len(fromStdin) > 1 {
-		f.Add(UsageError("standard input is given more than once: "+host.Listed(fromStdin, "and"), "give - once, and files or folders for the rest"))
-	}
+	AddIf(f, len(fromStdin) > 1, "standard input is given more than once: "+host.Listed(fromStdin, "and"), "give - once, and files or folders for the rest")
 }
 
 // flagValues returns the values of a flag that takes one or several.

@@ -65,17 +65,14 @@ func Functions(root host.Root, settled func(root host.Root) error) pci.Devices {
 }
 
 // addresses offers the addresses of functions, without the domain 0000 if it is typed so.
-func (v *Completer) addresses() (offers []args.Offer) {
-	functions := v.functions()
-	for i := range functions {
-		d := &functions[i]
+func (v *Completer) addresses() []args.Offer {
+	return host.Map(v.functions(), func(d pci.Device) args.Offer {
 		word := d.Address.String()
 		if short, ok := strings.CutPrefix(word, "0000:"); ok && v.Next != "" && !strings.HasPrefix(word, v.Next) {
 			word = short
 		}
-		offers = append(offers, args.Offer{Word: word, Text: strings.TrimSpace(views.IDs(d) + " " + views.Name(d))})
-	}
-	return offers
+		return args.Offer{Word: word, Text: strings.TrimSpace(views.IDs(&d) + " " + views.Name(&d))}
+	})
 }
 
 // devices offers addresses, and the products of GPUs.
@@ -114,11 +111,9 @@ func (v *Completer) aliasNames() []string {
 		return nil
 	}
 	defined, _ := nova.OfferedAliases(root) // what cannot be read has no completions
-	names := map[string]bool{}
-	for _, n := range defined {
-		names[n.Name] = true
-	}
-	return slices.Sorted(maps.Keys(names))
+	names := host.Map(defined, func(n nova.Named) string { return n.Name })
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (v *Completer) aliases() []args.Offer { return args.WordOffers(v.aliasNames()...) }
