@@ -215,23 +215,23 @@ func (l *Line) check() {
 	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
 		name, _, hasValue := cutFlag(words[0])
 		flag := FindFlag(l.at.Flags, name)
-		switch {
-		case flag == nil:
+		if flag == nil {
 			l.faults.unknown = true
 			spelling, _, _ := strings.Cut(words[0], "=") // its value may be a secret
 			l.faults.Add(UsageError("unknown flag "+spelling, l.suggestFlag(name)))
 			return true
-		case TakesValue(flag) && len(words) == 1 && !hasValue:
-			spelling, usage := DescribeFlag(flag)
-			l.faults.Add(UsageError(words[0]+": missing value", spelling+": "+usage))
-			return true
-		case TakesValue(flag) && !isRepeatable(flag) && given[flag.Names()[0]]: // urfave/cli drops all but the last
-			spelling, usage := DescribeFlag(flag)
-			l.faults.Add(UsageError("--"+flag.Names()[0]+" is given twice, and takes one value", spelling+": "+usage))
-			return true
 		}
-		given[flag.Names()[0]] = true
-		return false
+		problem, full := "", flag.Names()[0]
+		switch {
+		case TakesValue(flag) && len(words) == 1 && !hasValue:
+			problem = words[0] + ": missing value"
+		case TakesValue(flag) && !isRepeatable(flag) && given[full]: // urfave/cli drops all but the last
+			problem = "--" + full + " is given twice, and takes one value"
+		}
+		given[full] = true
+		spelling, usage := DescribeFlag(flag)
+		AddIf(l.faults, problem != "", problem, spelling+": "+usage)
+		return problem != ""
 	})
 }
 

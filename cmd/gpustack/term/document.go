@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -111,22 +112,17 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 	if err := errors.Join(v.err, here.err); err != nil {
 		return nil, err
 	}
-	var text, indented bytes.Buffer
-	before := "{"
-	for _, m := range members {
-		text.WriteString(before + strconv.Quote(m.name) + ":")
-		text.Write(m.value)
-		before = ",\n"
-	}
-	text.WriteString("}\n")
+	lines := host.Map(members, func(m member) string { return strconv.Quote(m.name) + ":" + string(m.value) })
+	text := []byte("{" + strings.Join(lines, ",\n") + "}\n")
 	switch {
 	case d.Format == FormatYAML:
-		return encodeYAML(text.Bytes())
+		return encodeYAML(text)
 	case d.indent:
-		err := json.Indent(&indented, text.Bytes(), "", "  ")
+		var indented bytes.Buffer
+		err := json.Indent(&indented, text, "", "  ")
 		return indented.Bytes(), err
 	}
-	return text.Bytes(), nil
+	return text, nil
 }
 
 // encodeYAML returns the same document as a text in JSON in YAML.

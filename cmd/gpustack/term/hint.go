@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"net"
+	"slices"
 
 	"gpustack/host"
 )
@@ -38,11 +39,7 @@ func Hints(err error) []host.Text {
 		return given
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var all []host.Text
-		for _, e := range joined.Unwrap() {
-			all = append(all, Hints(e)...)
-		}
-		return all
+		return slices.Concat(host.Map(joined.Unwrap(), Hints)...)
 	}
 	if h := Hint(err); len(h) > 0 {
 		return []host.Text{h}

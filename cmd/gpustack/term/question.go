@@ -22,18 +22,17 @@ const keys = "gpustack: y: apply the plan and record it\ngpustack: n, Ctrl-D: ch
 // it returns an error: --yes is required there. While it waits for the answer, a signal ends the
 // run.
 func (u *UI) Confirm(question, format string) error {
-	const hint = "--yes continues without asking, --dry-run stops after the plan"
 	switch {
 	case !u.answers:
-		return unconfirmed("nothing was changed: there is no terminal to ask on", hint)
+		return unconfirmed("there is no terminal to ask on")
 	case format != FormatTable:
-		return unconfirmed("nothing was changed: with -o "+format+" no question is asked", hint)
+		return unconfirmed("with -o " + format + " no question is asked")
 	}
 	if err := u.Out.Flush(); err != nil {
 		return err
 	}
 	if u.Direct.closed {
-		return unconfirmed("nothing was changed: the plan cannot be shown: standard output is closed", hint)
+		return unconfirmed("the plan cannot be shown: standard output is closed")
 	}
 	u.Status.Clear()
 	u.Run.End()
@@ -55,10 +54,9 @@ func (u *UI) Confirm(question, format string) error {
 			if err := u.Out.Flush(); err != nil {
 				return err
 			}
-		case u.InFull != nil:
-			fmt.Fprint(u.Talk, keys+"gpustack: d: show the plan in full, each file as a diff\n") //nolint:errcheck // there is no other place to report it
 		default:
-			fmt.Fprint(u.Talk, keys) //nolint:errcheck // there is no other place to report it
+			full := map[bool]string{true: "gpustack: d: show the plan in full, each file as a diff\n"}[u.InFull != nil]
+			fmt.Fprint(u.Talk, keys+full) //nolint:errcheck // there is no other place to report it
 		}
 	}
 }
@@ -69,10 +67,7 @@ func (u *UI) ask(question string) (answer string, err error) {
 	if err := unix.IoctlSetInt(int(u.In.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return "", fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	choices := "[y/n/?]"
-	if u.InFull != nil {
-		choices = "[y/n/d/?]"
-	}
+	choices := map[bool]string{true: "[y/n/d/?]", false: "[y/n/?]"}[u.InFull != nil]
 	fmt.Fprintf(u.Talk, "gpustack: %s %s ", Printable(question), choices) //nolint:errcheck // there is no other place to report it
 	answer, err = bufio.NewReader(u.In).ReadString('\n')                  // a terminal returns one line at a time
 	u.Run.settleSignals()                                                 // Ctrl-C before or with the answer; a lost terminal ends the input and sends SIGHUP
@@ -83,6 +78,7 @@ func (u *UI) ask(question string) (answer string, err error) {
 }
 
 // unconfirmed returns the refusal of a change that the operator has not confirmed.
-func unconfirmed(problem, hint string) error {
-	return host.WithCode(host.WithHint(errors.New(problem), hint), host.CodeUnconfirmed, "--yes")
+func unconfirmed(why string) error {
+	err := host.WithHint(errors.New("nothing was changed: "+why), "--yes continues without asking, --dry-run stops after the plan")
+	return host.WithCode(err, host.CodeUnconfirmed, "--yes")
 }

@@ -7,6 +7,7 @@ package term
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -109,12 +110,8 @@ func (o *output) Write(data []byte) (int, error) {
 // isUTF8 reports whether the locale uses UTF-8, according to the first locale variable that is set
 // (locale(7)).
 func isUTF8(getenv func(string) string) bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if value := strings.ToUpper(getenv(name)); value != "" {
-			return strings.HasSuffix(value, "UTF-8") || strings.HasSuffix(value, "UTF8")
-		}
-	}
-	return false
+	locale := strings.ToUpper(cmp.Or(getenv("LC_ALL"), getenv("LC_CTYPE"), getenv("LANG")))
+	return strings.HasSuffix(locale, "UTF-8") || strings.HasSuffix(locale, "UTF8")
 }
 
 // Printf prints lines of data, broken where the page is too narrow (wrap.go). An error is returned

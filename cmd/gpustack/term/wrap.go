@@ -3,6 +3,8 @@ package term
 import (
 	"strings"
 	"unicode/utf8"
+
+	"gpustack/host"
 )
 
 // This file has the rule of the width of lines, for all that is printed as text. On a page of a
@@ -89,17 +91,14 @@ func (p Page) Wrap(text string, indentation int) []string {
 // length returns the number of characters of a text, without its colours. They are all of the same
 // width in the languages that gpustack prints.
 func length(s string) int {
-	n := utf8.RuneCountInString(s)
-	for {
-		_, after, ok := strings.Cut(s, "\x1b[")
-		if !ok {
-			return n
-		}
-		code, rest, _ := strings.Cut(after, "m")
-		n -= len("\x1b[") + len(code) + len("m")
-		s = rest
+	if strings.Contains(s, "\x1b[") {
+		s = painted().ReplaceAllString(s, "")
 	}
+	return utf8.RuneCountInString(s)
 }
+
+// painted matches an SGR code (ECMA-48).
+var painted = host.LazyRegexp("\x1b\\[[^m]*m")
 
 // wrap breaks a text into lines, the first one and the others of a width. Words that are longer are
 // not broken.
@@ -158,18 +157,6 @@ func (p Page) Strokes() Strokes {
 // trunk returns what stands below a cell on further lines of its row: the strokes of its bracket or
 // tree that go on.
 func trunk(cell string) string {
-	var below strings.Builder
-	for _, r := range cell {
-		switch r {
-		case '┌', '│', '├':
-			below.WriteRune('│')
-		case '|':
-			below.WriteRune('|')
-		case '└', '─', '`', '-', ' ':
-			below.WriteRune(' ')
-		default:
-			return strings.TrimRight(below.String(), " ")
-		}
-	}
-	return strings.TrimRight(below.String(), " ")
+	strokes := cell[:len(cell)-len(strings.TrimLeft(cell, "┌│├|└─`- "))]
+	return strings.TrimRight(strings.NewReplacer("┌", "│", "├", "│", "└", " ", "─", " ", "`", " ", "-", " ").Replace(strokes), " ")
 }
