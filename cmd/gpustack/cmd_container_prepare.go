@@ -78,8 +78,7 @@ func parseContainerPrepare(c *cli.Context, f *args.Faults) containerprepare.Opti
 		"umad": &opts.UMAD, "static": &opts.Static, "library-path": &opts.LibraryPath,
 	} {
 		if c.IsSet(flag) {
-			value := c.Bool(flag)
-			*option = &value
+			*option = new(c.Bool(flag))
 		}
 	}
 	f.Exclude(c, "none", "device", "hca", "umad", "static", "library-path", "remove")

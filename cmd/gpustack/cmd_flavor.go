@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -99,8 +100,7 @@ func parseFlavorCreate(c *cli.Context, f *args.Faults) flavorCreateOptions {
 	o.Private, o.Projects, o.Image = c.Bool("private"), c.StringSlice("project"), c.String("image")
 	args.AddIf(f, len(o.Projects) > 0 && !o.Private, "--project requires --private: all projects may use a public flavor", "")
 	if c.IsSet("description") {
-		description := c.String("description")
-		o.Description = &description
+		o.Description = new(c.String("description"))
 	}
 	o.NUMAPolicy, o.CPUPolicy, o.HideHypervisor = f.Choice(c, "numa-policy"), f.Choice(c, "cpu-policy"), c.Bool("hide-hypervisor")
 	o.Properties = parseProperties(c, f, *o)
@@ -131,12 +131,8 @@ func parseFit(c *cli.Context, f *args.Faults) flavor.FitOptions {
 	fit := flavor.FitOptions{Inventories: documentsOf(c, "fit"), Reserve: flavor.DefaultReserve()}
 	f.Require(c, "fit", "alias", "reserve-cores", "reserve-memory")
 	fit.Products = parseProducts(c, f)
-	if cores := f.Size(c, "reserve-cores", 0, args.Number); cores != nil {
-		fit.Reserve.Cores = *cores
-	}
-	if memory := f.Size(c, "reserve-memory", 0, sizeIn(flavor.MiB)); memory != nil {
-		fit.Reserve.Memory = *memory
-	}
+	fit.Reserve.Cores = *cmp.Or(f.Size(c, "reserve-cores", 0, args.Number), &fit.Reserve.Cores)
+	fit.Reserve.Memory = *cmp.Or(f.Size(c, "reserve-memory", 0, sizeIn(flavor.MiB)), &fit.Reserve.Memory)
 	return fit
 }
 

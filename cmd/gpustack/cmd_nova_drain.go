@@ -164,10 +164,7 @@ func runNovaDrain(ctx context.Context, u *term.UI, g given, opts novaDrainOption
 	if g.quiet && !move.Changed() && g.format == term.FormatTable { // decide prints nothing then
 		u.Warn(report.Warnings...)
 	}
-	question := "disable it?"
-	if !move.Before.Enabled {
-		question = "change the reason?"
-	}
+	question := map[bool]string{true: "disable it?", false: "change the reason?"}[move.Before.Enabled]
 	err = decide(u, g, &report, question, views.ServiceSummary(move), func() { report.PrintPlan(u, shown) }, func() error {
 		defer u.Run.End()
 		return setService(ctx, u, o, "nova drain "+service.Host, move, &report)
@@ -209,7 +206,7 @@ func awaitEmpty(ctx context.Context, u *term.UI, o given, w drain.Waiting, look 
 	left, err := look.Wait(ctx, w)
 	if left != nil {
 		r.Left = *left
-		addWarnings(u, r, slices.DeleteFunc(slices.Clone(left.Ignored), func(warning string) bool { return slices.Contains(r.Warnings, warning) })...)
+		addWarnings(u, r, host.Filter(left.Ignored, func(warning string) bool { return !slices.Contains(r.Warnings, warning) })...)
 		if o.format == term.FormatTable && (o.quiet || fmt.Sprint(*left) != fmt.Sprint(shown)) {
 			views.PrintLeft(u, name, *left)
 		}

@@ -101,8 +101,7 @@ func parseRDMAPrepare(c *cli.Context, f *args.Faults) rdmaPrepareOptions {
 		opts.prepare.VFs = n
 	}
 	if c.IsSet("guid-base") {
-		guid := args.Value(f, c, "guid-base", rdma.ParseGUID, nil)
-		opts.prepare.GUIDBase = &guid
+		opts.prepare.GUIDBase = new(args.Value(f, c, "guid-base", rdma.ParseGUID, nil))
 	}
 	f.Exclude(c, "none", "device", "vfs", "whole", "for", "guid-base", "netns", "remove")
 	f.Exclude(c, "whole", "vfs", "guid-base")

@@ -206,10 +206,8 @@ func runRepairMigration(ctx context.Context, u *term.UI, o given, opts repairOpt
 		return err
 	}
 	unread := session.Unread()
-	for _, e := range host.Split(unread) {
-		if e != nil {
-			r.Warnings = append(r.Warnings, e.Error()) // the run returns the error in the end
-		}
+	if unread != nil { // the run returns the error in the end
+		r.Warnings = append(r.Warnings, host.Map(host.Split(unread), error.Error)...)
 	}
 	observed, err := session.Observe(ctx)
 	if err != nil {
@@ -269,9 +267,7 @@ func warnUnsettled(ctx context.Context, u *term.UI, session *rows.Session, r *vi
 	if locked != nil {
 		addWarnings(u, r, locked.Error()+": some rows may be changed while they are read")
 	}
-	for _, l := range open {
-		r.Warnings = append(r.Warnings, l.Text()) // action has printed it
-	}
+	r.Warnings = append(r.Warnings, host.Map(open, change.Left.Text)...) // action has printed them
 	return err
 }
 

@@ -175,14 +175,13 @@ func (v *Completion) filesBelow() (offers []Offer) {
 	if err != nil {
 		return nil
 	}
-	for _, name := range names {
+	return host.Map(names, func(name string) Offer {
 		word := dir + name
 		if _, err := root.ReadDir(word); err == nil {
 			word += "/"
 		}
-		offers = append(offers, Offer{word, ""})
-	}
-	return offers
+		return Offer{word, ""}
+	})
 }
 
 // flagOffers returns the flags that may follow: all of the command, without those that are given

@@ -77,31 +77,27 @@ func (v *Completer) addresses() []args.Offer {
 
 // devices offers addresses, and the products of GPUs.
 func (v *Completer) devices() []args.Offer {
-	offers := v.addresses()
+	gpus := v.products(func(d pci.Device) bool { return d.IsGPU() && d.VendorID != nil && d.ProductID != nil })
+	return append(v.addresses(), host.Map(gpus, func(d pci.Device) args.Offer {
+		return args.Offer{Word: views.IDs(&d), Text: "all " + views.Name(&d)}
+	})...)
+}
+
+// products returns the first function of each product that has such functions.
+func (v *Completer) products(is func(pci.Device) bool) pci.Devices {
 	seen := map[string]bool{}
-	functions := v.functions()
-	for i := range functions {
-		d := &functions[i]
-		if d.IsGPU() && d.VendorID != nil && d.ProductID != nil && !seen[views.IDs(d)] {
-			seen[views.IDs(d)] = true
-			offers = append(offers, args.Offer{Word: views.IDs(d), Text: "all " + views.Name(d)})
-		}
-	}
-	return offers
+	return host.Filter(v.functions(), func(d pci.Device) bool {
+		known := seen[views.IDs(&d)]
+		seen[views.IDs(&d)] = known || is(d)
+		return !known && is(d)
+	})
 }
 
 // newAliases offers an alias for each product of GPUs of the machine.
-func (v *Completer) newAliases() (offers []args.Offer) {
-	seen := map[string]bool{}
-	functions := v.functions()
-	for i := range functions {
-		d := &functions[i]
-		if d.AliasHint != nil && !seen[views.IDs(d)] {
-			seen[views.IDs(d)] = true
-			offers = append(offers, args.Offer{Word: string(*d.AliasHint) + "=" + views.IDs(d), Text: views.Name(d)})
-		}
-	}
-	return offers
+func (v *Completer) newAliases() []args.Offer {
+	return host.Map(v.products(func(d pci.Device) bool { return d.AliasHint != nil }), func(d pci.Device) args.Offer {
+		return args.Offer{Word: string(*d.AliasHint) + "=" + views.IDs(&d), Text: views.Name(&d)}
+	})
 }
 
 // aliasNames returns the aliases in the machine's nova.conf, sorted.

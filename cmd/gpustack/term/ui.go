@@ -71,12 +71,11 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 // newPage returns the page of a file: COLUMNS is its width, if it is a number, as for other
 // programs that arrange text (POSIX, "Other Environment Variables").
 func newPage(f *os.File, getenv func(string) string) Page {
-	p := Page{Unicode: isUTF8(getenv)}
-	var err error
-	if p.Width, err = strconv.Atoi(getenv("COLUMNS")); err != nil || p.Width <= 0 {
-		p.Width = widthOf(f)
+	width, err := strconv.Atoi(getenv("COLUMNS"))
+	if err != nil || width <= 0 {
+		width = widthOf(f)
 	}
-	return p
+	return Page{width, isUTF8(getenv)}
 }
 
 // widthOf returns the width of a terminal (ioctl_tty(2), TIOCGWINSZ), or 0 for another file and for
