@@ -56,15 +56,9 @@ func NewContainerTest(m containertest.Machine, result containertest.Result, cons
 
 // PrintContainerTest prints the result of a test.
 func PrintContainerTest(u *term.UI, r ContainerTest) {
-	colour, what := term.Green, "computes in"
-	if r.Program == anyCommand {
-		what = "is in"
-	}
+	colour, what := term.Green, either(r.Program == anyCommand, "is in", "computes in")
 	if r.Verdict != containertest.Pass {
-		colour, what = term.Red, "does not compute in"
-		if r.Program == anyCommand {
-			what = "is given, and the command fails, in"
-		}
+		colour, what = term.Red, either(r.Program == anyCommand, "is given, and the command fails, in", "does not compute in")
 	}
 	u.Printf("%s: %s %s a container of %s\n\n", u.Paint(colour, string(r.Verdict)), r.Address, what, term.Printable(r.Image))
 	line := func(key, value string) { u.Printf("  %-9s %s\n", key, term.Printable(value)) }

@@ -1,7 +1,6 @@
 package views
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -57,19 +56,13 @@ func printDiffs(u *term.UI, changes []FileChange) {
 		u.Table([]string{"NEW FILE", "LINES", "PURPOSE"}, made)
 		u.Printf("--diff shows the content of new files\n")
 	}
-	var named strings.Builder
-	for _, c := range changes {
-		switch {
-		case u.Full || !c.isNamed():
-		case c.Action == edit.Delete:
-			fmt.Fprintf(&named, "removes %s\n", term.Printable(c.File))
-		default:
-			fmt.Fprintf(&named, "records this in %s\n", term.Printable(c.File))
-		}
+	named := host.Filter(changes, func(c FileChange) bool { return !u.Full && c.isNamed() })
+	if named != nil {
+		u.Printf("\n")
 	}
-	if named.Len() > 0 {
-		u.Printf("\n%s", named.String())
-	}
+	printEach(u, "%s", host.Map(named, func(c FileChange) string {
+		return either(c.Action == edit.Delete, "removes ", "records this in ") + c.File
+	}))
 }
 
 // printSelection prints the table of the functions that a plan records, and what stands below it, or

@@ -152,19 +152,11 @@ func programText(p cuda.Program, gpus int) string {
 
 // times returns how long the parts of a test took.
 func times(o servertest.Outcome) string {
-	var words []string
-	for _, part := range []struct {
-		what string
-		took *float64
-	}{{"active after", o.Seconds.Build}, {"guest reported after", o.Seconds.Guest}, {"deleted after", o.Seconds.Delete}} {
-		if part.took != nil {
-			words = append(words, fmt.Sprintf("%s %.1f s", part.what, *part.took))
-		}
+	part := func(what string, took *float64) string {
+		return either(took != nil, fmt.Sprintf("%s after %.1f s", what, host.Value(took)), "")
 	}
-	if !o.Deleted {
-		words = append(words, "not deleted")
-	}
-	return strings.Join(words, ", ")
+	return term.Join(", ", part("active", o.Seconds.Build), part("guest reported", o.Seconds.Guest), part("deleted", o.Seconds.Delete),
+		either(o.Deleted, "", "not deleted"))
 }
 
 // CleaningSummary returns the summary of flavor test --clean.

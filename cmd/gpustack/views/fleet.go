@@ -10,6 +10,7 @@ import (
 	"gpustack/cmd/gpustack/term"
 	"gpustack/fleet"
 	"gpustack/host"
+	"gpustack/host/pci"
 	"gpustack/nova/explain"
 )
 
@@ -83,18 +84,13 @@ func products(l fleet.Layout) string {
 
 // places returns the addresses of the GPUs on each NUMA node.
 func places(l fleet.Layout) string {
-	var parts []string
 	node := func(f fleet.Function) string { return Text(f.NUMANode) }
 	on := grouped(l.GPUs, node)
 	slices.SortFunc(on, func(a, b []fleet.Function) int { return cmp.Compare(node(a[0]), node(b[0])) })
-	for _, near := range on {
-		part := "NUMA " + node(near[0]) + ":"
-		for _, f := range near {
-			part += " " + f.Address.String()
-		}
-		parts = append(parts, part)
-	}
-	return orDash(strings.Join(parts, "; "))
+	return orDash(strings.Join(host.Map(on, func(near []fleet.Function) string {
+		addresses := host.Map(near, func(f fleet.Function) pci.Address { return f.Address })
+		return "NUMA " + node(near[0]) + ": " + pci.Joined(addresses, " ")
+	}), "; "))
 }
 
 // groups returns how many GPUs have IOMMU groups with how many members.

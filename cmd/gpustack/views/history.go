@@ -121,10 +121,7 @@ func PrintEntry(u *term.UI, h HistoryEntry, r node.Recorded) error {
 func printEntryHead(u *term.UI, journal string, e change.Entry) {
 	at := func(t time.Time) string { return t.Format("2006-01-02 15:04:05Z") }
 	origin := e.Origin
-	ended := "-"
-	if e.Ended != nil {
-		ended = at(*e.Ended)
-	}
+	ended := either(e.Ended != nil, at(host.Value(e.Ended)), "-")
 	u.Printf("%s\n", term.Printable(EntryName(e)))
 	for _, field := range [][2]string{
 		{"begun", at(e.Started)}, {"ended", ended}, {"status", string(e.Status)}, {"user", orDash(origin.User)}, {"host", orDash(origin.Host)},

@@ -11,17 +11,11 @@ import (
 // bandwidthText returns a bandwidth on hardware: "12500.0 MB/s (100.0 Gb/s), 190735 messages/s, 50 %
 // of the port".
 func bandwidthText(b trial.Bandwidth, h trial.Hardware) string {
-	words := fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average/1e6, b.Average*8/1e9) +
-		either(b.MessageRate != nil, fmt.Sprintf(", %.0f messages/s", host.Value(b.MessageRate)), "")
-	for _, part := range []struct {
-		of   *trial.Capacity
-		name string
-	}{{h.Port, "port"}, {h.Link, "PCIe link"}} {
-		if percent := part.of.Percent(b.Average); percent != nil {
-			words += fmt.Sprintf(", %.0f %% of the %s", *percent, part.name)
-		}
+	some := func(format string, n *float64) string {
+		return either(n != nil, fmt.Sprintf(format, host.Value(n)), "")
 	}
-	return words
+	return fmt.Sprintf("%.1f MB/s (%.2f Gb/s)", b.Average/1e6, b.Average*8/1e9) + some(", %.0f messages/s", b.MessageRate) +
+		some(", %.0f %% of the port", h.Port.Percent(b.Average)) + some(", %.0f %% of the PCIe link", h.Link.Percent(b.Average))
 }
 
 // reportText returns the figures of a measurement on hardware for people.

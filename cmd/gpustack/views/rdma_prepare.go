@@ -59,10 +59,8 @@ func PrintRDMAPrepare(u *term.UI, r RDMAPrepare) {
 			continue
 		}
 		for _, vf := range a.VFs {
-			identity := orDash(vf.MAC)
-			if vf.NodeGUID != nil && vf.PortGUID != nil {
-				identity = vf.NodeGUID.String() + ", " + vf.PortGUID.String()
-			}
+			guids := host.Value(vf.NodeGUID).String() + ", " + host.Value(vf.PortGUID).String()
+			identity := either(vf.NodeGUID != nil && vf.PortGUID != nil, guids, orDash(vf.MAC))
 			rows = append(rows, []string{vf.Address.String(), fmt.Sprintf("VF %d of %s", vf.Index, a.Address), vf.ProductID.String(), identity, vf.Driver +
 				" for " + what})
 		}

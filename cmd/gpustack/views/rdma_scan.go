@@ -2,6 +2,7 @@ package views
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -174,21 +175,12 @@ func PrintTopology(u *term.UI, r node.RDMAScan, devices pci.Devices) {
 		u.Printf("no GPU and no RDMA adapter\n")
 		return
 	}
-	header := []string{""}
-	var rows [][]string
-	for _, p := range places {
-		header = append(header, p.label)
-		row := []string{p.label}
-		for _, other := range places {
-			if p.d == other.d {
-				row = append(row, "X")
-				continue
-			}
-			row = append(row, string(devices.Link(p.d, other.d)))
-		}
-		rows = append(rows, append(row, Text(p.d.NUMANode), p.d.Address.String(), p.name))
-	}
-	u.Matrix(append(header, "NUMA", "FUNCTION", "DEVICE"), rows)
+	labels := host.Map(places, func(p place) string { return p.label })
+	rows := host.Map(places, func(p place) []string {
+		links := host.Map(places, func(other place) string { return either(p.d == other.d, "X", string(devices.Link(p.d, other.d))) })
+		return slices.Concat([]string{p.label}, links, []string{Text(p.d.NUMANode), p.d.Address.String(), p.name})
+	})
+	u.Matrix(slices.Concat([]string{""}, labels, []string{"NUMA", "FUNCTION", "DEVICE"}), rows)
 	u.Printf(`
   X     itself
   PIX   at most one PCIe switch

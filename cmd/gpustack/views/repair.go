@@ -118,7 +118,8 @@ func printFound(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case
 // printVerdict prints what was judged, and the verdict.
 func printVerdict(u *term.UI, title string, v cleanup.Verdict, letter cleanup.Case) {
 	verdict := strings.ToUpper(string(v)) + either(letter != "", " (case "+string(letter)+")", "")
-	u.Printf("%s  %s\n", u.Paint(term.Bold, term.Printable(title)), u.Paint(map[cleanup.Verdict]string{cleanup.Stale: term.Red, cleanup.Legitimate: term.Green}[v], verdict))
+	colour := map[cleanup.Verdict]string{cleanup.Stale: term.Red, cleanup.Legitimate: term.Green}[v]
+	u.Printf("%s  %s\n", u.Paint(term.Bold, term.Printable(title)), u.Paint(colour, verdict))
 }
 
 // printGrounds prints a line for each text that is not empty.

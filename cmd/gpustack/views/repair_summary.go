@@ -18,18 +18,12 @@ func RepairSummary(units []cleanup.Unit) string {
 
 // RepairedSummary returns what became of repairs that were planned.
 func RepairedSummary(units []cleanup.Unit) string {
-	var parts []string
-	for _, part := range []struct {
-		state cleanup.State
-		text  string
-	}{
-		{cleanup.Repaired, "made"}, {cleanup.Written, "written, whose devices are not free yet"},
-		{cleanup.Skipped, "skipped"}, {cleanup.Begun, "with an unknown outcome"},
-	} {
-		of := host.Filter(units, func(unit cleanup.Unit) bool { return unit.State == part.state })
-		parts = append(parts, term.Some(len(of), "repair", " "+part.text))
+	some := func(state cleanup.State, said string) string {
+		of := host.Filter(units, func(unit cleanup.Unit) bool { return unit.State == state })
+		return term.Some(len(of), "repair", said)
 	}
-	return term.Sentence(parts...)
+	return term.Sentence(some(cleanup.Repaired, " made"), some(cleanup.Written, " written, whose devices are not free yet"),
+		some(cleanup.Skipped, " skipped"), some(cleanup.Begun, " with an unknown outcome"))
 }
 
 // UndoRowsSummary returns the summary of the undo of repairs.
