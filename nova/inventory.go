@@ -238,7 +238,7 @@ func (h Host) ForGuests() func(*pci.Device) bool {
 		}
 		p := product{*d.VendorID, *d.ProductID}
 		if divided[p] == nil {
-			divided[p] = pci.Set(h.Divide(p.vendor, p.product).Guests)
+			divided[p] = host.Set(h.Divide(p.vendor, p.product).Guests)
 		}
 		return divided[p][d.Address]
 	}
