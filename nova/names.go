@@ -207,7 +207,7 @@ func (o *Options) ReadFiles(root host.Root, place Place) error {
 // OfferedAliases returns the aliases that the configuration files of the machine below root define,
 // of every option name that some release reads. Files that do not exist define none.
 func OfferedAliases(root host.Root) (names []Named, err error) {
-	installations, err := Installations(root, All)
+	installations, err := installationsOf(root, All)
 	errs := []error{err}
 	for _, in := range installations {
 		side, err := readPresent(root, in.Role, in.Files)

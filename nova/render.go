@@ -10,10 +10,10 @@ import (
 	"gpustack/nova/conf"
 )
 
-// RenderTripleO returns what is wanted as an environment file of TripleO, in YAML (puppet-nova,
+// renderTripleO returns what is wanted as an environment file of TripleO, in YAML (puppet-nova,
 // manifests/pci.pp and config.pp; tripleo-heat-templates, nova-compute-container-puppet.yaml and
 // nova-scheduler-container-puppet.yaml). It is of aliases and device specs that [Render] accepts.
-func RenderTripleO(o Options, w Want) string {
+func renderTripleO(o Options, w Want) string {
 	// JSON is a subset of YAML.
 	line := func(text *strings.Builder, indent int, format string, args ...any) {
 		fmt.Fprintf(text, "%s"+format+"\n", append([]any{strings.Repeat(" ", indent)}, args...)...)
@@ -64,10 +64,10 @@ func RenderTripleO(o Options, w Want) string {
 // lineStart matches the first character of each line that has one.
 var lineStart = host.LazyRegexp(`(?m)^.`)
 
-// RenderRHOSO returns what is wanted for Red Hat OpenStack Services on OpenShift, in YAML: for
+// renderRHOSO returns what is wanted for Red Hat OpenStack Services on OpenShift, in YAML: for
 // controllers a part of the OpenStackControlPlane, for compute nodes a ConfigMap, whose keys must
 // end with nova.conf to be read (edpm-ansible, roles/edpm_nova/templates/config.json.j2).
-func RenderRHOSO(o Options, w Want) (string, error) {
+func renderRHOSO(o Options, w Want) (string, error) {
 	var documents []string
 	ini := func(role Role, indent int) (string, error) {
 		part := o
@@ -131,9 +131,9 @@ func (f Form) Render(o Options, w Want) (string, error) {
 	case f == FormKolla:
 		return RenderKolla(o, w)
 	case f == FormTripleO:
-		return RenderTripleO(o, w), nil
+		return renderTripleO(o, w), nil
 	case f == FormRHOSO:
-		return RenderRHOSO(o, w)
+		return renderRHOSO(o, w)
 	}
 	return text, err
 }

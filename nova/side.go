@@ -218,7 +218,7 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 			return nil, nil, err
 		}
 	}
-	installations, err := Installations(root, role)
+	installations, err := installationsOf(root, role)
 	if err == nil {
 		err = refuseNamed(root, DefaultConf, role)
 	}

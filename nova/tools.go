@@ -103,13 +103,13 @@ func (o Options) owner(file string, text []byte, w Want) (owner, where string) {
 // ownerKolla is the name of kolla-ansible as [conf.Owner] returns it.
 const ownerKolla = "kolla-ansible"
 
-// Installations returns the services that the machine below root runs, as far as their files show
+// installationsOf returns the services that the machine below root runs, as far as their files show
 // it: those that deployment tools run in containers, and those that read /etc/nova/nova.conf. Where
 // a tool runs the services of the role, /etc/nova/nova.conf counts only if there is a unit that
 // reads it: else it is left over. role of the latter is All where it is not known.
 //
 // Errors: ErrUnset if there is none.
-func Installations(root host.Root, role Role) ([]Installation, error) {
+func installationsOf(root host.Root, role Role) ([]Installation, error) {
 	all, err := generated(root, role)
 	if err != nil {
 		return nil, err

@@ -21,9 +21,9 @@ func NamesOf(spec *specs.Spec) (names []string) {
 	return host.Map(spec.Devices, func(d specs.Device) string { return spec.Kind + "=" + d.Name })
 }
 
-// SpecFiles returns the paths of all spec files of gpustack: what [PutSpec] and [BootSpec] need to
+// specFiles returns the paths of all spec files of gpustack: what [PutSpec] and [BootSpec] need to
 // be observed.
-func SpecFiles() (files []string) {
+func specFiles() (files []string) {
 	for _, name := range []string{GPUFile, HCAFile} {
 		for _, static := range []bool{false, true} {
 			files = append(files, SpecFile(machine.ContainerOptions{Static: static}, name))
@@ -79,5 +79,5 @@ var ErrNotRecorded = host.WithHint(errors.New("is not recorded for containers"),
 
 // IsSpec reports whether the path of a spec is one that container prepare, or a boot, writes.
 func IsSpec(file string) bool {
-	return slices.Contains(SpecFiles(), file)
+	return slices.Contains(specFiles(), file)
 }

@@ -67,7 +67,7 @@ func ReadToolkit(root host.Root) (t Toolkit, failed error) {
 // BootFiles returns the paths of all files of which [PutSpec], [BootSpec] and [RefreshList] need to
 // know.
 func BootFiles() []string {
-	return append(SpecFiles(), RefreshFile, RefreshDropIn)
+	return append(specFiles(), RefreshFile, RefreshDropIn)
 }
 
 // RefreshList returns the change of the list by which NVIDIA's unit gives containers only the GPUs

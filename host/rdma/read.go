@@ -37,9 +37,9 @@ type Options struct {
 // only if that is loaded, such as ice: these are found by their RDMA device.
 var drivers = []string{"mlx4_core", "mlx5_core", "hfi1", "efa", "ib_mthca", "ib_qib", "erdma", "usnic_verbs", "vmw_pvrdma"}
 
-// HasDriver reports whether a function is bound to a driver that serves RDMA adapters and nothing
+// hasDriver reports whether a function is bound to a driver that serves RDMA adapters and nothing
 // else that concerns this package.
-func HasDriver(d *pci.Device) bool {
+func hasDriver(d *pci.Device) bool {
 	return slices.Contains(drivers, d.DriverName())
 }
 
@@ -131,7 +131,7 @@ func Read(root host.Root, devices pci.Devices, opts Options) (Stack, error) {
 	s.joinParts(nodes)
 	for i := range devices {
 		d := &devices[i]
-		if (HasDriver(d) || slices.Contains(opts.Whole, d.Address)) && !slices.ContainsFunc(s.Adapters,
+		if (hasDriver(d) || slices.Contains(opts.Whole, d.Address)) && !slices.ContainsFunc(s.Adapters,
 			func(a Adapter) bool { return a.Address != nil && *a.Address == d.Address }) {
 			s.Adapters = append(s.Adapters, Adapter{Address: &d.Address, Function: d, Driver: d.DriverName()})
 		}
