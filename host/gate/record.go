@@ -20,16 +20,16 @@ type Records struct {
 	RDMA       *rdma.Record
 }
 
-// readRecords returns what is recorded on a machine.
-func readRecords(root host.Root) (r Records, err error) {
+// ReadRecords returns what is recorded on a machine.
+func ReadRecords(root host.Root) (r Records, err error) {
 	var rdmaErr error
 	r.Guests, r.Containers, err = machine.ReadRecord(root)
 	r.RDMA, rdmaErr = rdma.ReadRecord(root)
 	return r, errors.Join(err, rdmaErr)
 }
 
-// parse returns the records in the contents of their files, nil for a file that does not exist.
-func (r Records) parse(name string, f *edit.File) (Records, error) {
+// Parse returns the records in the contents of their files, nil for a file that does not exist.
+func (r Records) Parse(name string, f *edit.File) (Records, error) {
 	var err error
 	switch name {
 	case machine.ContractFile:
@@ -52,13 +52,13 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 	if !changed {
 		return before, after, false, nil
 	}
-	before, err = readRecords(root)
+	before, err = ReadRecords(root)
 	after = before
 	errs := []error{err}
 	for _, c := range plan {
 		var beforeErr, afterErr error
-		before, beforeErr = before.parse(c.Name, c.Before)
-		after, afterErr = after.parse(c.Name, c.After)
+		before, beforeErr = before.Parse(c.Name, c.Before)
+		after, afterErr = after.Parse(c.Name, c.After)
 		errs = append(errs, beforeErr, afterErr)
 	}
 	return before, after, true, errors.Join(errs...)
@@ -66,18 +66,14 @@ func Changed(root host.Root, plan edit.Plan) (before, after Records, changed boo
 
 // Allowed returns the functions that --allow has named for what is recorded.
 func (r Records) Allowed() (a Allowed) {
-	if r.Guests != nil {
-		for _, function := range r.Guests.Allowed {
-			if f := r.Guests.At(function); f != nil {
-				a.Recorded = append(a.Recorded, f.Identity())
-			}
+	for _, function := range host.Value(r.Guests).Allowed {
+		if f := r.Guests.At(function); f != nil {
+			a.Recorded = append(a.Recorded, f.Identity())
 		}
 	}
-	if r.RDMA != nil {
-		for _, function := range r.RDMA.Allowed {
-			if p := r.RDMA.At(function); p != nil {
-				a.Recorded = append(a.Recorded, p.Identity())
-			}
+	for _, function := range host.Value(r.RDMA).Allowed {
+		if p := r.RDMA.At(function); p != nil {
+			a.Recorded = append(a.Recorded, p.Identity())
 		}
 	}
 	return a
@@ -86,7 +82,7 @@ func (r Records) Allowed() (a Allowed) {
 // ReadAllowed returns the functions that --allow has named on a machine. A journal that cannot be
 // read is no error: see [Records.ReadAllowed].
 func ReadAllowed(root host.Root) (Allowed, error) {
-	r, err := readRecords(root)
+	r, err := ReadRecords(root)
 	return r.ReadAllowed(root), err
 }
 

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/steps"
@@ -121,11 +122,11 @@ func (n node) withoutImage() []string {
 // unitPlan returns the plan that the unit of every boot exists if what is recorded needs it. That of
 // others is theirs: without a function that the unit binds, it stays as it is, masked or not.
 func (n node) unitPlan(guests *machine.Contract) (edit.Plan, error) {
-	others := steps.Records{Adapters: n.adapters, Containers: n.Containers}
-	if len(steps.Of(steps.Records{Guests: guests})) == 0 && len(steps.Of(others)) > 0 {
+	others := gate.Records{RDMA: n.adapters, Containers: n.Containers}
+	if len(steps.Of(gate.Records{Guests: guests})) == 0 && len(steps.Of(others)) > 0 {
 		return nil, nil
 	}
-	return n.unit.Plan(steps.Records{Guests: guests, Adapters: n.adapters, Containers: n.Containers})
+	return n.unit.Plan(gate.Records{Guests: guests, RDMA: n.adapters, Containers: n.Containers})
 }
 
 // isOurs reports whether gpustack owns the whole file.

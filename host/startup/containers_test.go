@@ -17,6 +17,7 @@ import (
 	"gpustack/host/container"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/hosttest"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
@@ -339,7 +340,7 @@ func TestVFsBeforeSpec(t *testing.T) {
 	t.Parallel()
 	_, record := server(t, rdma.ForContainers)
 	vf := record.Adapters[0].VFs[0].Address
-	list := steps.Of(steps.Records{Adapters: &record, Containers: &observed.Containers{Functions: []observed.ContainerFunction{{Address: vf, HCA: true}}}})
+	list := steps.Of(gate.Records{RDMA: &record, Containers: &observed.Containers{Functions: []observed.ContainerFunction{{Address: vf, HCA: true}}}})
 	last := list[len(list)-1]
 	if diff := cmp.Diff([]string{"driver " + vf.String()}, last.Needs); last.ID != "cdi hca" || diff != "" {
 		t.Errorf("%s: %s", last.ID, diff)

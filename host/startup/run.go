@@ -335,11 +335,11 @@ func isOff(root host.Root) (bool, error) {
 // than this boot has made. It changes nothing if a function that would go is in use, or if another
 // program has changed the number of VFs. Without a result of this boot it does nothing.
 func Revert(ctx context.Context, m Machine) error {
-	records, err := steps.ReadRecords(m.Root)
+	records, err := gate.ReadRecords(m.Root)
 	if err != nil {
 		return err
 	}
-	record, recorded := records.Adapters, steps.Of(records)
+	record, recorded := records.RDMA, steps.Of(records)
 	r, unlock, err := m.begin(false)
 	if err != nil || r == nil {
 		return err
@@ -391,11 +391,11 @@ func Permit(m Machine, record *rdma.Record) ([]pci.Identity, error) {
 	if err != nil || result == nil || result.BootID != id {
 		return nil, err
 	}
-	records, err := steps.ReadRecords(m.Root)
+	records, err := gate.ReadRecords(m.Root)
 	if err != nil {
 		return nil, err
 	}
-	records.Adapters = record
+	records.RDMA = record
 	p, err := (&run{Machine: m, result: *result}).reversal(record, steps.Of(records))
 	return p.lifted, err
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/gate"
 )
 
 // State is what a check needs to know of the steps of every boot.
@@ -51,7 +52,7 @@ func Observe(root host.Root) State {
 
 // Recorded returns the steps for what is recorded on a machine.
 func Recorded(root host.Root) ([]Step, error) {
-	r, err := ReadRecords(root)
+	r, err := gate.ReadRecords(root)
 	return Of(r), err
 }
 

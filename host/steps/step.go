@@ -6,12 +6,12 @@
 package steps
 
 import (
-	"errors"
 	"slices"
 	"time"
 
 	"gpustack/host"
 	"gpustack/host/driver"
+	"gpustack/host/gate"
 	observed "gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -63,27 +63,12 @@ const (
 	Total = 10 * time.Minute
 )
 
-// Records are what is recorded on a machine. Each part is nil if nothing is.
-type Records struct {
-	Guests     *observed.Contract
-	Adapters   *rdma.Record
-	Containers *observed.Containers
-}
-
-// ReadRecords returns what is recorded on a machine.
-func ReadRecords(root host.Root) (r Records, err error) {
-	var adaptersErr error
-	r.Guests, r.Containers, err = observed.ReadRecord(root)
-	r.Adapters, adaptersErr = rdma.ReadRecord(root)
-	return r, errors.Join(err, adaptersErr)
-}
-
 // Of returns the steps for what is recorded, in their order: functions for guests that the initramfs
 // does not bind first, then how RDMA devices belong to network namespaces, then for each adapter its
 // VFs, and for each VF its identity and then its driver, which reads the identity when it binds the
 // VF. What containers are given comes last.
-func Of(r Records) []Step {
-	adapters := OfAdapters(r.Adapters)
+func Of(r gate.Records) []Step {
+	adapters := OfAdapters(r.RDMA)
 	return slices.Concat(guestSteps(r.Guests), adapters, containerSteps(r.Containers, adapters))
 }
 

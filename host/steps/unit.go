@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	observed "gpustack/host/machine"
 	"gpustack/host/rdma"
 	"gpustack/templates"
@@ -89,7 +90,7 @@ func HasSystemd(root host.Root) (has bool, failed error) {
 
 // Plan returns the plan that the unit and its drop-in exist with their contents if a record needs
 // them, and else that they do not exist. A unit that is masked is not removed.
-func (u UnitFiles) Plan(r Records) (edit.Plan, error) {
+func (u UnitFiles) Plan(r gate.Records) (edit.Plan, error) {
 	if unitWanted(r) {
 		return u.Put()
 	}
@@ -140,8 +141,8 @@ func (u UnitFiles) Remove() (edit.Plan, error) {
 }
 
 // unitWanted reports whether a record needs the unit. An adapter of rdma prepare always has it.
-func unitWanted(r Records) bool {
-	return r.Adapters != nil && len(r.Adapters.Adapters) > 0 || len(guestSteps(r.Guests)) > 0 || len(containerSteps(r.Containers, nil)) > 0
+func unitWanted(r gate.Records) bool {
+	return r.RDMA != nil && len(r.RDMA.Adapters) > 0 || len(guestSteps(r.Guests)) > 0 || len(containerSteps(r.Containers, nil)) > 0
 }
 
 // PermitFiles returns an error if a plan, such as that of an undo, takes the unit away while what
@@ -158,21 +159,16 @@ func PermitFiles(root host.Root, plan edit.Plan) error {
 	if c := at(UnitFile); c == nil || c.Before == nil || c.After != nil {
 		return nil
 	}
-	r, err := ReadRecords(root)
-	if c := at(rdma.RecordFile); c != nil && err == nil {
-		if r.Adapters = nil; c.After != nil {
-			r.Adapters, err = rdma.ParseRecord(c.After.Content)
-		}
-	}
-	if c := at(observed.ContractFile); c != nil && err == nil {
-		if r.Guests, r.Containers = nil, nil; c.After != nil {
-			r.Guests, r.Containers, err = observed.ParseRecord(c.After.Content)
+	r, err := gate.ReadRecords(root)
+	for _, c := range plan {
+		if err == nil {
+			r, err = r.Parse(c.Name, c.After)
 		}
 	}
 	if err != nil || !unitWanted(r) {
 		return err
 	}
-	others := Records{Guests: r.Guests, Adapters: r.Adapters}
+	others := gate.Records{Guests: r.Guests, RDMA: r.RDMA}
 	if at(rdma.RecordFile) == nil && at(observed.ContractFile) == nil && !unitWanted(others) && r.Containers.Options.Static {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"gpustack/host/cdi"
 	"gpustack/host/container"
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
@@ -89,7 +90,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 // planUnit plans the files of the unit. Where static specs do without one, it adds to the warnings
 // what no boot does then.
 func (m Machine) planUnit(w *Want) (edit.Plan, error) {
-	unit, err := m.Unit.Plan(steps.Records{Guests: m.Guests, Adapters: m.RDMA, Containers: &w.Record})
+	unit, err := m.Unit.Plan(gate.Records{Guests: m.Guests, RDMA: m.RDMA, Containers: &w.Record})
 	if !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd) {
 		err = host.WithHint(steps.ErrNoSystemd, host.Textf("write the specs in %s, once, and make the driver's nodes at boot yourself: %s",
 			cdi.StaticFolder, w.options.static()))

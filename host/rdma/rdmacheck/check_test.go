@@ -108,7 +108,7 @@ func healthy(t *testing.T) rdmacheck.Machine {
 		},
 	}}, Files: []rdma.File{{Name: "/etc/modules-load.d/gpustack-rdma.conf", Hash: "h"}}}
 	var results []steps.StepResult
-	for _, s := range steps.Of(steps.Records{Adapters: record}) {
+	for _, s := range steps.Of(gate.Records{RDMA: record}) {
 		results = append(results, steps.StepResult{ID: s.ID, Kind: s.Kind, Address: s.Address, Needs: s.Needs, Status: steps.Done})
 	}
 	link := pci.PCIeLink{Width: "16", MaxWidth: "16", Speed: "16.0 GT/s PCIe", MaxSpeed: "16.0 GT/s PCIe", SlotWidth: "16", SlotSpeed: "16.0 GT/s PCIe"}

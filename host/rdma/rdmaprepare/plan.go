@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"gpustack/host/edit"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
 	"gpustack/host/modprobe"
 	"gpustack/host/rdma"
-	"gpustack/host/steps"
 	"gpustack/templates"
 )
 
@@ -30,7 +30,7 @@ type Plan struct {
 // NewPlan plans the files of a wanted record, and those of the unit that repeats the steps of every
 // boot, which no record may need any more.
 func NewPlan(m Machine, w Want) (Plan, error) {
-	unit, err := m.Unit.Plan(steps.Records{Guests: m.Contract, Adapters: &w.Record, Containers: m.Containers})
+	unit, err := m.Unit.Plan(gate.Records{Guests: m.Contract, RDMA: &w.Record, Containers: m.Containers})
 	if err != nil {
 		return Plan{}, err
 	}
