@@ -250,10 +250,7 @@ func (f *Finding) Asks(a Action) {
 
 // advise sets the steps for a row of an instance that is busy for too long.
 func (f *Finding) advise() {
-	uuid := ""
-	if f.Device.Instance != nil {
-		uuid = *f.Device.Instance
-	}
+	uuid := host.Value(f.Device.Instance)
 	f.Steps = host.Textf("look in the logs of %s for %s; if no process works on the instance any more, reset its state: "+
 		"openstack server set --state active %s (--state error if its guest does not run), then run %s again",
 		strings.Join(f.Busy.Hosts, ", "), cmp.Or(f.Busy.Request, uuid), uuid, again)

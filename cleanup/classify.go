@@ -721,10 +721,7 @@ func (c *classifier) owner() string {
 	case i.Deleted:
 		return name + " deleted"
 	}
-	state := "without a state"
-	if i.VMState != nil {
-		state = *i.VMState
-	}
+	state := host.Or(i.VMState, "without a state")
 	if i.Task != nil {
 		state += " (" + *i.Task + ")"
 	}

@@ -62,9 +62,7 @@ func (h Held) keptBy(m Migration) bool { return m.touches(h.Host, h.NodeName) }
 // instance on nodes that the instance is not on.
 func (f Facts) close() prospect {
 	p := prospect{frees: []Held{}, places: Places{Nowhere: f.Instance.Host == nil && f.Instance.Node == nil}}
-	if f.Instance.Node != nil {
-		p.places.Node = *f.Instance.Node
-	}
+	p.places.Node = host.Value(f.Instance.Node)
 	var closed []Migration
 	for k, m := range f.Migrations {
 		keeps := f.touches(m) || slices.ContainsFunc(f.Held, func(h Held) bool { return !f.own(h) && h.keptBy(m) })
@@ -214,10 +212,7 @@ func (f Facts) leaves(closed []Migration, domains map[int64]bool) string {
 	slices.Sort(list)
 	list = slices.Compact(list)
 	if moves {
-		at := "its host"
-		if f.Instance.Host != nil {
-			at = *f.Instance.Host
-		}
+		at := host.Or(f.Instance.Host, "its host")
 		list = append(list, "disks of the guest on the other host; if the migration reached 'migrating', volume attachments and ports may point at that host too; "+
 			"a guest with volumes is stopped, and each volume refreshed on "+at+
 			" (nova-manage volume_attachment get_connector > connector.json, nova-manage volume_attachment refresh "+
@@ -229,11 +224,7 @@ func (f Facts) leaves(closed []Migration, domains map[int64]bool) string {
 // absent returns why a guest may use a device, or those that are freed with it; "" if none does, by a
 // report from after since and after the last changes of their rows.
 func (f Facts) absent(h Held, with []Device, since time.Time) string {
-	owner := ""
-	if h.Instance != nil {
-		owner = *h.Instance
-	}
-	return f.Unused(h.Host, owner, append(slices.Clone(with), h.Device), since)
+	return f.Unused(h.Host, host.Value(h.Instance), append(slices.Clone(with), h.Device), since)
 }
 
 // mayFree returns the rows of the device's card that Nova may write when it frees the device

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+
+	"gpustack/host"
 )
 
 // Context is instance_extra.migration_context, which an instance has while it is moved.
@@ -64,11 +66,7 @@ func (c *contextRequests) list() (all []Request) {
 	}
 	all = []Request{}
 	for _, o := range c.Data.Requests {
-		r := Request{Count: o.Data.Count, Specs: o.Data.Specs}
-		if o.Data.ID != nil {
-			r.ID = *o.Data.ID
-		}
-		all = append(all, r)
+		all = append(all, Request{Count: o.Data.Count, Specs: o.Data.Specs, ID: host.Value(o.Data.ID)})
 	}
 	return all
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"gpustack/host"
 )
 
 // NewPlan makes units of the stale findings that gpustack can repair now. It leaves out findings
@@ -20,10 +22,7 @@ func NewPlan(findings []Finding) []Unit {
 		if f.Verdict != Stale || f.Needs != "" || f.Repair == NoRepair || f.Repair == ByNova {
 			continue
 		}
-		k := key{cell: f.Cell, repair: f.Repair, instance: f.Claims}
-		if f.Device.Instance != nil {
-			k.instance = *f.Device.Instance
-		}
+		k := key{cell: f.Cell, repair: f.Repair, instance: host.Or(f.Device.Instance, f.Claims)}
 		if k.instance == "" {
 			k.device = f.Device.ID
 		}

@@ -117,10 +117,7 @@ func asked(requests []Request) (n int) {
 func lacking(requests []Request, held []Held) (left []Request, why string) {
 	left = slices.Clone(requests)
 	for _, h := range held {
-		id := ""
-		if h.Request != nil {
-			id = *h.Request
-		}
+		id := host.Value(h.Request)
 		var fits []int
 		for k, r := range left {
 			if r.ID != id || r.Count == 0 {

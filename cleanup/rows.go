@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/host"
 	"gpustack/nova/cloud"
 )
 
@@ -44,10 +45,7 @@ type Device struct {
 
 // LastChange returns when the row was last changed, zero if that is not recorded.
 func (d Device) LastChange() time.Time {
-	if d.Updated == nil {
-		return time.Time{}
-	}
-	return *d.Updated
+	return host.Value(d.Updated)
 }
 
 // Node is a row of compute_nodes. A host has several with some hypervisors, and

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -160,10 +161,7 @@ const (
 
 // GPUs returns the GPUs of the node, by address. The caller must not change them.
 func (n *Node) GPUs() []Function {
-	if n.Scan == nil {
-		return nil
-	}
-	return n.Scan.gpus
+	return host.Value(n.Scan).gpus
 }
 
 // Use returns what a function of the node is used for.

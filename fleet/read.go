@@ -229,10 +229,7 @@ func (s names) intern(text string) string {
 }
 
 func (s names) internAt(text *string) string {
-	if text == nil {
-		return ""
-	}
-	return s.intern(*text)
+	return s.intern(host.Value(text))
 }
 
 // errNoTime is the error of a document that does not say when it was made.
@@ -352,14 +349,8 @@ func (s names) function(d scanned) Function {
 }
 
 // productOf returns ids, with 0 for one that is unknown.
-func productOf(vendor, id *pci.ID) (p Product) {
-	if vendor != nil {
-		p.Vendor = *vendor
-	}
-	if id != nil {
-		p.ID = *id
-	}
-	return p
+func productOf(vendor, id *pci.ID) Product {
+	return Product{Vendor: host.Value(vendor), ID: host.Value(id)}
 }
 
 // checkDocument is what is read of the output of host check.
@@ -411,17 +402,9 @@ func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(
 		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
 	g := &Guests{Origin: originOf(d, r.Collected), Complete: r.Complete, Used: map[pci.Address]bool{}}
-	if r.MachineID != nil {
-		g.machine = *r.MachineID
-	}
+	g.machine = host.Value(r.MachineID)
 	for a := range r.Users() {
 		g.Used[a] = true
-	}
-	text := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
 	}
 	instance := func(uuid, name string) {
 		if !slices.ContainsFunc(g.Instances, func(i Instance) bool { return uuid != "" && i.UUID == uuid || i == Instance{uuid, name} }) {
@@ -435,7 +418,7 @@ func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(
 		for _, a := range process.Asked {
 			g.Used[a] = true
 		}
-		instance(text(process.UUID), text(process.Name))
+		instance(host.Value(process.UUID), host.Value(process.Name))
 	}
 	for _, pf := range r.VirtualFunctions {
 		if slices.ContainsFunc(pf.Functions, func(a pci.Address) bool { return g.Used[a] }) {
@@ -443,6 +426,6 @@ func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(
 		}
 	}
 	slices.SortFunc(g.Instances, func(a, b Instance) int { return cmp.Compare(a.String(), b.String()) })
-	novaHost = host.Name(text(r.NovaHost))
-	return cmp.Or(host.Name(text(r.Hostname)), novaHost), novaHost, g.Origin, func(n *Node) { n.Guests = g }, nil
+	novaHost = host.Name(host.Value(r.NovaHost))
+	return cmp.Or(host.Name(host.Value(r.Hostname)), novaHost), novaHost, g.Origin, func(n *Node) { n.Guests = g }, nil
 }

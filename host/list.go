@@ -3,11 +3,14 @@ package host
 import "slices"
 
 // Value returns what p points to, or the zero value for nil.
-func Value[T any](p *T) (v T) {
+func Value[T any](p *T) (v T) { return Or(p, v) }
+
+// Or returns what p points to, or another value for nil.
+func Or[T any](p *T, other T) T {
 	if p != nil {
-		v = *p
+		return *p
 	}
-	return v
+	return other
 }
 
 // Map returns what of makes of each value of a list, nil for an empty list.

@@ -204,10 +204,7 @@ func (o Options) functions(h HCA) ([]hcaFunction, error) {
 
 // adapter returns what is known of the adapter of a function.
 func (o Options) adapter(d *pci.Device) Adapter {
-	address := d.Address
-	if d.SRIOV.PF != nil {
-		address = *d.SRIOV.PF
-	}
+	address := host.Or(d.SRIOV.PF, d.Address)
 	if i := slices.IndexFunc(o.Adapters, func(a Adapter) bool { return a.Address == address }); i >= 0 {
 		return o.Adapters[i]
 	}

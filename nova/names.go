@@ -225,11 +225,7 @@ func AliasName(d *pci.Device) string {
 	if !isGPU && !d.IsNVSwitch() || d.VendorID == nil || d.ProductID == nil {
 		return ""
 	}
-	text := ""
-	if d.Product != nil {
-		text = *d.Product
-	}
-	name := pci.AliasName(*d.VendorID, *d.ProductID, text)
+	name := pci.AliasName(*d.VendorID, *d.ProductID, host.Value(d.Product))
 	if name == "" && d.AliasHint != nil {
 		name = string(*d.AliasHint)
 	}

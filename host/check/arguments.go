@@ -34,8 +34,5 @@ func (v view) arguments() []host.Finding {
 	for _, arg := range v.against {
 		fail(arg+" conflicts with the prepared configuration", host.Textf("remove it and reboot: %s", host.NewCommand("host prepare")))
 	}
-	if findings == nil {
-		return checklist.Pass("as recorded: %s", cmp.Or(strings.Join(v.wantedArguments(), " "), "none is needed"))
-	}
-	return findings
+	return checklist.OrPass(findings, "as recorded: %s", cmp.Or(strings.Join(v.wantedArguments(), " "), "none is needed"))
 }

@@ -23,10 +23,7 @@ func (v view) functions() []host.Finding {
 			findings = append(findings, v.identity(f)...)
 		}
 	}
-	if findings == nil {
-		return checklist.Pass("%s unchanged, at the recorded addresses", host.Numbered(len(v.Contract.Value.Functions), "function"))
-	}
-	return findings
+	return checklist.OrPass(findings, "%s unchanged, at the recorded addresses", host.Numbered(len(v.Contract.Value.Functions), "function"))
 }
 
 // goesWith reports whether a function, as an audio function does, has changed together with the

@@ -77,10 +77,7 @@ func (v view) hooks() []host.Finding {
 			findings = append(findings, checklist.Unread(i.File, i.Err)...)
 		}
 	}
-	if findings == nil {
-		return checklist.Pass("%s as recorded", host.Numbered(len(v.Initramfs.Value), "initramfs image"))
-	}
-	return findings
+	return checklist.OrPass(findings, "%s as recorded", host.Numbered(len(v.Initramfs.Value), "initramfs image"))
 }
 
 // left finds images that still bind functions although nothing is recorded any more, and files of

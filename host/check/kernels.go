@@ -35,10 +35,7 @@ func (v view) kernels() []host.Finding {
 			})
 		}
 	}
-	if findings == nil {
-		return checklist.Pass("%s with %s", host.Numbered(len(v.Kernels.Value), "kernel"), strings.Join(drivers, ", "))
-	}
-	return findings
+	return checklist.OrPass(findings, "%s with %s", host.Numbered(len(v.Kernels.Value), "kernel"), strings.Join(drivers, ", "))
 }
 
 // weight returns the status for a kernel that lacks something: Fail for the running kernel, the

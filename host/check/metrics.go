@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"gpustack/host"
 	"gpustack/host/machine"
 	"gpustack/host/metrics"
 	"gpustack/host/pci"
@@ -56,10 +57,7 @@ func Metrics(m machine.Machine) (samples []metrics.Sample) {
 
 // recorded returns the functions that are recorded for guests.
 func (v view) recorded() []machine.Function {
-	if v.Contract.Value == nil {
-		return nil
-	}
-	return v.Contract.Value.Functions
+	return host.Value(v.Contract.Value).Functions
 }
 
 // functionSamples returns the samples of each recorded function, and counts those that are present.

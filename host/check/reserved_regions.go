@@ -37,8 +37,5 @@ func (v view) reservedRegions() []host.Finding {
 		}
 		findings = append(findings, f)
 	}
-	if findings == nil {
-		return checklist.Pass("the firmware requires no 1:1 mapping of a group for guests")
-	}
-	return findings
+	return checklist.OrPass(findings, "the firmware requires no 1:1 mapping of a group for guests")
 }

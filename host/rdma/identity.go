@@ -37,10 +37,7 @@ var (
 //
 // Errors: ErrGUIDForm, and an index that does not fit in a byte.
 func DeriveGUIDs(pf GUID, base *GUID, vf int) (node, port GUID, err error) {
-	from := pf
-	if base != nil {
-		from = *base
-	}
+	from := host.Or(base, pf)
 	form := [2]byte{from[3], from[4]}
 	switch {
 	case vf < 0 || vf >= MaxVFs:

@@ -73,9 +73,7 @@ func (a *imageAnswer) image() Image {
 		ID: a.ID, Name: a.Name, Owner: a.Owner, Status: string(a.Status), Visibility: string(a.Visibility), Protected: a.Protected, Hidden: a.Hidden,
 		Size: a.Size, VirtualSize: a.Virtual, MinDisk: a.MinDiskGigabytes, MinRAM: a.MinRAMMegabytes, Properties: map[string]string{},
 	}
-	if a.Format != nil {
-		i.DiskFormat = *a.Format
-	}
+	i.DiskFormat = host.Value(a.Format)
 	for name, value := range a.Properties {
 		if text, ok := value.(string); ok && !slices.Contains(notProperties, name) {
 			i.Properties[name] = text
@@ -250,15 +248,12 @@ func (p ImagePatch) patch() (images.Patch, error) {
 		n, err := number(p.Name, p.Value)
 		return images.ReplaceImageMinRam{NewMinRam: n}, err
 	}
-	op := images.UpdateImageProperty{Op: images.AddOp, Name: p.Name}
+	op := images.UpdateImageProperty{Op: images.AddOp, Name: p.Name, Value: host.Value(p.Value)}
 	switch {
 	case p.Value == nil:
 		op.Op = images.RemoveOp
 	case p.Exists:
 		op.Op = images.ReplaceOp
-	}
-	if p.Value != nil {
-		op.Value = *p.Value
 	}
 	return op, nil
 }

@@ -76,16 +76,8 @@ func (p *Placement) Allocations(ctx context.Context, consumer string) (Allocatio
 		for provider, held := range answer.Allocations {
 			a.Providers[provider] = held.Resources
 		}
-		if answer.ProjectID != nil {
-			a.Project = *answer.ProjectID
-		}
-		if answer.UserID != nil {
-			a.User = *answer.UserID
-		}
-		if answer.ConsumerType != nil {
-			a.Type = *answer.ConsumerType
-		}
-		a.Generation = answer.ConsumerGeneration
+		a.Project, a.User = host.Value(answer.ProjectID), host.Value(answer.UserID)
+		a.Type, a.Generation = host.Value(answer.ConsumerType), answer.ConsumerGeneration
 		return nil
 	})
 	return a, err

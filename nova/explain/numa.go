@@ -27,10 +27,7 @@ var layoutSpecs = []string{"hw:cpu_policy", "hw:mem_page_size", "hw:numa_cpus.0"
 
 // property returns a property of the image, "" for none.
 func (f Facts) property(key string) string {
-	if f.Image == nil {
-		return ""
-	}
-	return f.Image.Properties[key]
+	return host.Value(f.Image).Properties[key]
 }
 
 // policy returns the policy for the NUMA nodes of all devices, "" for that of each alias.

@@ -227,12 +227,7 @@ func (o Options) fresh(p *Plan) State {
 	f.VCPUs = choose(o.VCPUs, vcpusEach, fmt.Sprintf("%d vCPUs", vcpusEach))
 	f.RAM = choose(o.RAM, ramEach, Size(ramEach, MiB)+" of RAM")
 	f.Disk = choose(o.Disk, diskEach, Size(diskEach, GiB)+" of disk")
-	if o.Ephemeral != nil {
-		f.Ephemeral = *o.Ephemeral
-	}
-	if o.Swap != nil {
-		f.Swap = *o.Swap
-	}
+	f.Ephemeral, f.Swap = host.Value(o.Ephemeral), host.Value(o.Swap)
 	return f
 }
 

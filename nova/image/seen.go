@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -155,10 +156,7 @@ func (p *span) add(devices []*pci.Device, count int) {
 			}
 			sum += ceilPower(b.Size)
 			if b.Size > p.largest {
-				p.largest, p.device = b.Size, d.Address.String()
-				if d.Product != nil {
-					p.device = *d.Product
-				}
+				p.largest, p.device = b.Size, host.Or(d.Product, d.Address.String())
 			}
 		}
 		most = max(most, sum)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
 	"gpustack/host/container/containerprepare"
@@ -57,7 +58,8 @@ func (d *Drivers) services(ctx context.Context, plan driver.Plan, mode bind.Mode
 
 // PlanBind plans to bind functions for guests.
 func (d Drivers) PlanBind(ctx context.Context, options selection.Options, mode bind.Mode) (DriversPlan, error) {
-	asked, err := gate.AskKernel(d.Node.Root, &d.Machine.Needs.Value, claim, allowedBy(d.Machine.Contract.Value, options.Allow)...)
+	allowed := slices.Concat(options.Allow, host.Value(d.Machine.Contract.Value).Allowed)
+	asked, err := gate.AskKernel(d.Node.Root, &d.Machine.Needs.Value, claim, allowed...)
 	if err != nil {
 		return DriversPlan{}, err
 	}

@@ -11,7 +11,6 @@ import (
 	"gpustack/host/driver"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/prepare"
 	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
@@ -30,7 +29,8 @@ const (
 // PlanPrepare returns what host prepare plans on an observed machine, and the error with which it
 // refuses. host check asks it too, so that the two commands never disagree. command is recorded.
 func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild Rebuild, command string) (prepare.Plan, change.Work, error) {
-	asked, err := gate.AskKernel(n.Root, &m.Needs.Value, claim, allowedBy(m.Contract.Value, options.Allow)...)
+	allowed := slices.Concat(options.Allow, host.Value(m.Contract.Value).Allowed) // --allow, now and for what is recorded
+	asked, err := gate.AskKernel(n.Root, &m.Needs.Value, claim, allowed...)
 	if err != nil {
 		return prepare.Plan{}, change.Work{}, err
 	}
@@ -61,14 +61,6 @@ func (n Node) PlanPrepare(m machine.Machine, options selection.Options, rebuild 
 		err = n.Runner.Ready(work.Programs)
 	}
 	return plan, work, err
-}
-
-// allowedBy returns the functions that --allow names, now and for what is recorded.
-func allowedBy(recorded *machine.Contract, allow []pci.Address) []pci.Address {
-	if recorded == nil {
-		return allow
-	}
-	return slices.Concat(allow, recorded.Allowed)
 }
 
 // RefusedByPrepare returns the errors with which host prepare, without options, refuses a machine

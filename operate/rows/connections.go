@@ -81,11 +81,3 @@ func (c *connections) signIn(ctx context.Context) (*cloud.Placement, error) {
 	}
 	return c.placement, c.signErr
 }
-
-// close closes the databases that were opened.
-func (c *connections) close() error {
-	if c.databases == nil {
-		return nil
-	}
-	return c.databases.Close()
-}

@@ -89,7 +89,12 @@ func (s *Session) Connect(ctx context.Context, e Evidence) (token string, err er
 func (s *Session) Unread() error { return s.connections.databases.Unread() }
 
 // Close closes the databases that were opened.
-func (s *Session) Close() error { return s.connections.close() }
+func (s *Session) Close() error {
+	if s.connections.databases == nil {
+		return nil
+	}
+	return s.connections.databases.Close()
+}
 
 // readConf reads the connections that nova.conf names. Databases that are open stay so.
 func (s *Session) readConf() error {

@@ -169,15 +169,7 @@ func (w *wanting) fail(err error) { w.errs = append(w.errs, err) }
 // options changes the recorded options as asked.
 func (w *wanting) options() {
 	r := &w.Record.Options
-	if w.UMAD != nil {
-		r.UMAD = *w.UMAD
-	}
-	if w.LibraryPath != nil {
-		r.LibraryPath = *w.LibraryPath
-	}
-	if w.Static != nil {
-		r.Static = *w.Static
-	}
+	r.UMAD, r.LibraryPath, r.Static = host.Or(w.UMAD, r.UMAD), host.Or(w.LibraryPath, r.LibraryPath), host.Or(w.Static, r.Static)
 }
 
 func (w *wanting) drop(a pci.Address) {

@@ -300,10 +300,7 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 		return
 	}
 	for index := range w.VFs {
-		vf := rdma.PreparedVF{Index: index, Driver: vfDriver(*p), ProductID: p.ProductID}
-		if f.VFDevice != nil {
-			vf.ProductID = *f.VFDevice
-		}
+		vf := rdma.PreparedVF{Index: index, Driver: vfDriver(*p), ProductID: host.Or(f.VFDevice, p.ProductID)}
 		var err error
 		if vf.Address, err = vfAddress(p.Address, *f.Offset, *f.Stride, index); err == nil {
 			err = w.identify(&vf, *p, f)
@@ -357,11 +354,7 @@ func (w *wanting) identify(vf *rdma.PreparedVF, p rdma.Prepared, f Function) err
 		if adapter.NodeGUID == nil && p.GUIDBase == nil {
 			return errors.New("its node GUID cannot be read, from which those of its VFs are derived")
 		}
-		var pf rdma.GUID
-		if adapter.NodeGUID != nil {
-			pf = *adapter.NodeGUID
-		}
-		node, port, err := rdma.DeriveGUIDs(pf, p.GUIDBase, vf.Index)
+		node, port, err := rdma.DeriveGUIDs(host.Value(adapter.NodeGUID), p.GUIDBase, vf.Index)
 		vf.NodeGUID, vf.PortGUID = &node, &port
 		return err
 	case rdma.LinkEthernet:

@@ -45,18 +45,11 @@ func readHardware(root host.Root, target Target) Hardware {
 	if a.Address == nil {
 		return Hardware{Firmware: a.Firmware}
 	}
-	h := Hardware{Driver: a.Driver, Firmware: a.Firmware}
-	if a.Product != nil {
-		h.Product = *a.Product
-	}
+	h := Hardware{Driver: a.Driver, Firmware: a.Firmware, Product: host.Value(a.Product)}
 	if gbps, encoding, ok := target.Port.DataRate(); ok {
 		h.Port = &Capacity{target.Port.Rate, gbps, encoding}
 	}
-	function := pci.Device{Address: *a.Address}
-	if a.PF != nil {
-		function.Address = *a.PF
-	}
-	link := pci.ReadPCIeLink(root, &function)
+	link := pci.ReadPCIeLink(root, &pci.Device{Address: host.Or(a.PF, *a.Address)})
 	if gbps, encoding, ok := link.Rate(); ok {
 		h.Link = &Capacity{"x" + link.Width + " " + link.Speed, gbps, encoding}
 	}
