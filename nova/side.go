@@ -163,7 +163,7 @@ func readGiven(root host.Root, from document.Source, name string) (*conf.File, e
 		return nil, err
 	}
 	if is := document.Recognize(text).Kind; is != document.Unknown {
-		return nil, document.Expected(document.Name(name), document.NovaConf, is)
+		return nil, document.Kinds{document.NovaConf}.Expected(document.Name(name), is)
 	}
 	return parseConf(document.Name(name), text)
 }

@@ -80,7 +80,7 @@ func (s Source) EachOf(want Kinds, read func(Document) error) error {
 			errs = append(errs, err)
 		}
 		if others > 0 && found == 0 {
-			errs = append(errs, host.WithHint(fmt.Errorf("%s: this folder does not have %s", path, want), want.hint()))
+			errs = append(errs, host.WithHint(fmt.Errorf("%s: this folder does not have %s", path, want), want[0].hint()))
 		}
 	}
 	return errors.Join(errs...)
@@ -108,10 +108,10 @@ func (s Source) eachIn(path string, want Kinds, read func(Document) error) error
 		var broken *readError
 		switch {
 		case errors.As(err, &broken):
-			errs = append(errs, fmt.Errorf("%s: %w", d.Name, host.Cause(broken.err)))
+			errs = append(errs, fmt.Errorf("%s: %w", d.Name, host.Cause(broken.error)))
 			continue
 		case err != nil:
-			errs = append(errs, host.WithHint(fmt.Errorf("%s: not %s: %w", d.Name, want, err), want.hint()))
+			errs = append(errs, host.WithHint(fmt.Errorf("%s: not %s: %w", d.Name, want, err), want[0].hint()))
 			continue
 		}
 		if err = d.check(want); err == nil {
@@ -123,7 +123,7 @@ func (s Source) eachIn(path string, want Kinds, read func(Document) error) error
 		errs = append(errs, err)
 	}
 	if !found {
-		return host.WithHint(fmt.Errorf("%s: is empty; expected %s", name, want), want.hint())
+		return host.WithHint(fmt.Errorf("%s: is empty; expected %s", name, want), want[0].hint())
 	}
 	return errors.Join(errs...)
 }
@@ -178,7 +178,7 @@ func (s Source) files(path string, want Kinds) ([]string, error) {
 		s.Warn(fmt.Sprintf("%s: ignored, because only files that end in %s are read: %s", path, strings.Join(suffixes(), ", "), host.Shortened(ignored, 5)))
 	}
 	if len(files) == 0 {
-		return nil, host.WithHint(fmt.Errorf("%s: this folder has no file that ends in %s", path, strings.Join(suffixes(), ", ")), want.hint())
+		return nil, host.WithHint(fmt.Errorf("%s: this folder has no file that ends in %s", path, strings.Join(suffixes(), ", ")), want[0].hint())
 	}
 	return files, nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+
+	"gpustack/host"
 )
 
 // manyKeys is the number of keys of an object from which on they are looked up in a map.
@@ -19,28 +21,16 @@ func RepeatedKey(text []byte) (key string, is bool) {
 
 // outline is what one look at a text in JSON shows.
 type outline struct {
-	fields     []field // of the document, if it is an object
-	repeated   string  // a key that an object has twice
+	fields     map[string][]byte // values in JSON of the document, if it is an object
+	repeated   string            // a key that an object has twice
 	isRepeated bool
-}
-
-// field is a field of a document, with its value in JSON.
-type field struct{ name, value []byte }
-
-// value returns the value of a field of the document, nil without the field.
-func (o outline) value(name string) []byte {
-	for _, f := range o.fields {
-		if string(f.name) == name {
-			return f.value
-		}
-	}
-	return nil
 }
 
 // outlineOf returns the outline of a text in valid JSON.
 func outlineOf(text []byte) (o outline) {
 	var open nesting
-	wantsKey, value := false, -1 // where the value of the document's last field begins
+	o.fields = map[string][]byte{}
+	wantsKey, field, value := false, "", -1 // the document's last field, and where its value begins
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '{':
@@ -51,7 +41,7 @@ func outlineOf(text []byte) (o outline) {
 			wantsKey = false
 		case ',', '}', ']':
 			if open.depth == 1 && value >= 0 {
-				o.fields[len(o.fields)-1].value, value = bytes.TrimSpace(text[value:i]), -1
+				o.fields[field], value = bytes.TrimSpace(text[value:i]), -1
 			}
 			if text[i] == ',' {
 				wantsKey = open.depth > 0 && !open.top().isList
@@ -68,8 +58,7 @@ func outlineOf(text []byte) (o outline) {
 					return o
 				}
 				if open.depth == 1 {
-					o.fields = append(o.fields, field{name: name})
-					value = end + bytes.IndexByte(text[end:], ':') + 1
+					field, value = string(name), end+bytes.IndexByte(text[end:], ':')+1
 				}
 			}
 			i, wantsKey = end-1, false
@@ -140,13 +129,8 @@ func (k *keysOf) add(key []byte) bool {
 		if slices.ContainsFunc(k.few, func(other []byte) bool { return bytes.EqualFold(other, key) }) {
 			return false
 		}
-		k.few = append(k.few, key)
-		if len(k.few) < manyKeys {
-			return true
-		}
-		k.many = map[string]bool{}
-		for _, key := range k.few {
-			k.many[string(bytes.ToLower(key))] = true
+		if k.few = append(k.few, key); len(k.few) == manyKeys {
+			k.many = host.Set(host.Map(k.few, func(key []byte) string { return string(bytes.ToLower(key)) }))
 		}
 		return true
 	}

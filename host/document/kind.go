@@ -81,9 +81,6 @@ func (want Kinds) String() string {
 	return "the output of " + strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// hint returns the command that prints a document of the first kind.
-func (want Kinds) hint() string { return want[0].hint() }
-
 // hint returns the command that prints a document of the kind.
 func (k Kind) hint() string {
 	if k == NovaConf {
@@ -101,18 +98,14 @@ func (k Kind) hintFor(file string) string {
 	return fmt.Sprintf("a file is expected; of a host of this name: ssh %s gpustack %s -o json > %s.json", file, string(k), file)
 }
 
-// Expected returns the error of a text that is not a document of the kind that was expected. It
+// Expected returns the error of a text that is not a document of the kinds that were expected. It
 // names the kind that it is, and has the command to run as a hint.
-func Expected(name string, want, is Kind) error {
-	return Kinds{want}.expected(name, is)
-}
-
-func (want Kinds) expected(name string, is Kind) error {
+func (want Kinds) Expected(name string, is Kind) error {
 	err := fmt.Errorf("%s: not %s", name, want)
 	if is != Unknown {
 		err = fmt.Errorf("%s: is %s; expected %s", name, is, want)
 	}
-	return host.WithHint(err, want.hint())
+	return host.WithHint(err, want[0].hint())
 }
 
 // Malformed returns the error of a document of a kind whose fields are not as docs/json.md
@@ -134,15 +127,15 @@ func (d Document) check(want Kinds) error {
 	is := d.Kind
 	switch {
 	case is == Failure:
-		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(d.Text)), want.hint())
+		return host.WithHint(fmt.Errorf("%s: is %s; expected %s: %s", d.Name, is, want, failures(d.Text)), want[0].hint())
 	case is != Unknown && !slices.Contains(want, is), d.schema == "":
-		return want.expected(d.Name, is)
+		return want.Expected(d.Name, is)
 	case d.schema != schemaText:
 		// The fields of another version may have other names.
 		return host.WithHint(fmt.Errorf("%s: schema %s is of another version of gpustack; this version reads schema %s", d.Name, d.schema, schemaText),
-			"with this version of gpustack, "+want.hint())
+			"with this version of gpustack, "+want[0].hint())
 	case is == Unknown:
-		return host.WithHint(fmt.Errorf("%s: has no kind; expected %s", d.Name, want), want.hint())
+		return host.WithHint(fmt.Errorf("%s: has no kind; expected %s", d.Name, want), want[0].hint())
 	}
 	return nil
 }

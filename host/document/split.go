@@ -20,10 +20,9 @@ const maxDocument = 32 << 20
 var errTooLarge = fmt.Errorf("larger than %d MiB, which no document of gpustack is", maxDocument>>20)
 
 // readError is an error of the file, not of what it contains.
-type readError struct{ err error }
+type readError struct{ error }
 
-func (e *readError) Error() string { return e.err.Error() }
-func (e *readError) Unwrap() error { return e.err }
+func (e *readError) Unwrap() error { return e.error }
 
 // split iterates over the documents of a reader: JSON lines, JSON documents one after another, or a
 // stream of YAML. It keeps one document in memory, of YAML all. Of JSON lines, each that is
@@ -81,10 +80,10 @@ func (s *splitter) document(text []byte, line int) (Document, error) {
 	if o.isRepeated {
 		return d, fmt.Errorf("an object has the key %.60q twice", o.repeated)
 	}
-	if d.schema = string(o.value("schema")); d.schema != "" {
-		d.Kind = Kind(textOf(o.value("kind")))
+	if d.schema = string(o.fields["schema"]); d.schema != "" {
+		d.Kind = Kind(textOf(o.fields["kind"]))
 	}
-	if last := lastFields[d.Kind]; last != "" && d.schema == schemaText && o.value(last) == nil {
+	if last := lastFields[d.Kind]; last != "" && d.schema == schemaText && o.fields[last] == nil {
 		return d, fmt.Errorf("ends early: %s is missing", last)
 	}
 	return d, nil

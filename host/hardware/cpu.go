@@ -16,14 +16,14 @@ const (
 	cpuInfo = "proc/cpuinfo"
 )
 
-// cores are the CPUs that are online: the physical core of each, by its number.
-type cores map[int]string
+// cores are the CPUs that are online: the physical core of each, by its name.
+type cores map[string]string
 
 // count returns the numbers of cores and threads among those CPUs of a list that are online.
-func (c cores) count(cpus []int) (cores, threads int) {
+func (c cores) count(cpus []string) (cores, threads int) {
 	seen := map[string]bool{}
-	for _, n := range cpus {
-		if core, online := c[n]; online {
+	for _, name := range cpus {
+		if core, online := c[name]; online {
 			threads++
 			seen[core] = true
 		}
@@ -55,8 +55,7 @@ func (p *probe) readCPUs(ctx context.Context, m *Machine) cores {
 	packages := map[string]bool{}
 	whole := len(found) > 0
 	for _, name := range found {
-		n, err := strconv.Atoi(strings.TrimPrefix(name, "cpu"))
-		if err != nil {
+		if _, err := strconv.Atoi(strings.TrimPrefix(name, "cpu")); err != nil {
 			continue // cpufreq, cpuidle
 		}
 		dir := cpuDir + "/" + name
@@ -83,7 +82,7 @@ func (p *probe) readCPUs(ctx context.Context, m *Machine) cores {
 			whole = false
 			continue
 		}
-		all[n], packages[of] = core, true
+		all[name], packages[of] = core, true
 	}
 	if !whole {
 		return nil

@@ -70,19 +70,17 @@ func (p *probe) describe(d *Disk, of *ghw.Disk, dir string) {
 	if of.StorageController != ghw.StorageControllerUnknown {
 		d.Controller = new(strings.ToLower(of.StorageController.String()))
 	}
-	switch file := dir + "/device/model"; {
-	case of.Model != "" && of.Model != "unknown":
+	if of.Model != "" && of.Model != "unknown" {
 		// udev writes an underscore for a blank (udev, builtin path_id and ata_id).
 		d.Model = new(strings.ReplaceAll(of.Model, "_", " "))
-	default:
-		text, err := p.root.ReadHead(file, host.MaxAttribute)
-		model := strings.TrimSpace(string(text))
-		switch {
-		case err == nil && model != "":
-			d.Model = &model
-		case err != nil && !host.IsAbsent(err): // disks of virtual machines have none
-			p.failed(file, err)
-		}
+		return
+	}
+	file := dir + "/device/model" // disks of virtual machines have none
+	text, err := host.IfPresent(p.root.ReadHead(file, host.MaxAttribute))
+	if err != nil {
+		p.failed(file, err)
+	} else if model := strings.TrimSpace(string(text)); model != "" {
+		d.Model = &model
 	}
 }
 

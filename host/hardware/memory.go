@@ -176,13 +176,7 @@ func (p *probe) readNodes(ctx context.Context, m *Machine, all cores) {
 		n := Node{ID: id}
 		dir := nodesDir + "/" + name
 		if cpus, ok := p.list(dir, "cpu[0-9]*", "the CPUs of the node are unknown"); ok && all != nil {
-			var list []int
-			for _, cpu := range cpus {
-				if number, err := strconv.Atoi(strings.TrimPrefix(cpu, "cpu")); err == nil {
-					list = append(list, number)
-				}
-			}
-			physical, threads := all.count(list)
+			physical, threads := all.count(cpus)
 			n.Cores, n.Threads = &physical, &threads
 		}
 		n.Memory = p.memory(dir+"/meminfo", dir, dir+"/hugepages", func() *memory.Area {

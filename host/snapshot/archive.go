@@ -255,7 +255,7 @@ func readTxtar(r io.Reader) (*Tree, error) {
 		t.File(f.Name, f.Data, nil)
 		t.Mode(f.Name, modes[f.Name])
 	}
-	if t.Len() == 0 {
+	if len(t.entries) == 0 {
 		return nil, errors.New("not a txtar archive: contains no files")
 	}
 	return t, nil

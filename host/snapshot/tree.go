@@ -128,13 +128,6 @@ func (t *Tree) Remove(names ...string) {
 	}
 }
 
-// Len returns the number of entries.
-func (t *Tree) Len() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.entries)
-}
-
 // Unreadable returns the names of files and folders that exist but could not be read, sorted.
 func (t *Tree) Unreadable() []string {
 	t.mu.Lock()

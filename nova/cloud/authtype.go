@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/gophercloud/gophercloud/v2"
+
+	"gpustack/host"
 )
 
 // defaultDomain is where users and projects are whose domain is not given: that of the openstack
@@ -121,12 +124,7 @@ func firstText(names []string, source keys) (string, error) {
 
 // first returns the value of the first key that is given.
 func (a authentication) first(names ...string) string {
-	for _, name := range names {
-		if a[name] != "" {
-			return a[name]
-		}
-	}
-	return ""
+	return cmp.Or(host.Map(names, func(name string) string { return a[name] })...)
 }
 
 // domain returns the id or else the name of a domain: of user_domain or project_domain.

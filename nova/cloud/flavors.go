@@ -86,15 +86,12 @@ func (c *Compute) FlavorsWithSpecs(ctx context.Context) ([]Flavor, error) {
 
 // FindFlavor finds a flavor by its name or its id; names come first.
 func FindFlavor(all []Flavor, nameOrID string) (Flavor, error) {
-	for _, f := range all {
-		if f.Name == nameOrID {
-			return f, nil
-		}
+	i := slices.IndexFunc(all, func(f Flavor) bool { return f.Name == nameOrID })
+	if i < 0 {
+		i = slices.IndexFunc(all, func(f Flavor) bool { return f.ID == nameOrID })
 	}
-	for _, f := range all {
-		if f.ID == nameOrID {
-			return f, nil
-		}
+	if i >= 0 {
+		return all[i], nil
 	}
 	return Flavor{}, host.WithHint(fmt.Errorf("flavor %s: not found", host.WithoutCredentials(nameOrID)),
 		host.Textf("%s shows the flavors that request devices", host.NewCommand("flavor list")))
