@@ -1,6 +1,8 @@
 package pci
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -102,6 +104,14 @@ const (
 	TypePF  DeviceType = "type-PF"
 	TypeVF  DeviceType = "type-VF"
 )
+
+// UnmarshalText sets the type. Nova has no others, apart from vdpa, which no GPU is.
+func (t *DeviceType) UnmarshalText(text []byte) error {
+	if *t = DeviceType(text); !slices.Contains([]DeviceType{TypePCI, TypePF, TypeVF}, *t) {
+		return fmt.Errorf("%.60q is not a type of devices in Nova: %s, %s or %s", text, TypePCI, TypePF, TypeVF)
+	}
+	return nil
+}
 
 // DriverUnread reports whether the driver of the function could not be read: Driver is nil then,
 // although a driver may be bound.
