@@ -151,20 +151,19 @@ func (p *probe) readProduct(ctx context.Context, m *Machine) {
 	}
 	word := func(value, table, property string) *string {
 		name := dmi + "/" + table
-		if !tables {
+		switch {
+		case !tables && property == "":
+			return nil // device trees have no such property
+		case !tables:
 			name = deviceTree + "/" + property
 		}
-		if !tables && property == "" {
-			return nil // device trees have no such property
-		}
-		_, ok := p.read(name)
-		if ok && value == "" {
+		switch _, ok := p.read(name); {
+		case ok && value != "":
+			return &value
+		case ok:
 			p.warn("/%s: is empty", name)
 		}
-		if !ok || value == "" {
-			return nil
-		}
-		return &value
+		return nil
 	}
 	m.Vendor, m.Product = word(product.Vendor, "sys_vendor", "compatible"), word(product.Name, "product_name", "model")
 	m.BIOS = BIOS{word(bios.Vendor, "bios_vendor", ""), word(bios.Version, "bios_version", ""), word(bios.Date, "bios_date", "")}

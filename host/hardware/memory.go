@@ -124,15 +124,14 @@ func (p *probe) pools(dir string) ([]HugePages, bool) {
 			p.failed(dir+"/"+name, notOf("a pool of huge pages", name))
 			return nil, false
 		}
-		total, read := p.number(dir + "/" + name + "/nr_hugepages")
-		if !read {
+		pool := HugePages{Size: int64(size) << 10}
+		if pool.Total, ok = p.number(dir + "/" + name + "/nr_hugepages"); ok {
+			pool.Free, ok = p.number(dir + "/" + name + "/free_hugepages")
+		}
+		if !ok {
 			return nil, false
 		}
-		free, read := p.number(dir + "/" + name + "/free_hugepages")
-		if !read {
-			return nil, false
-		}
-		found = append(found, HugePages{int64(size) << 10, total, free})
+		found = append(found, pool)
 	}
 	slices.SortFunc(found, func(a, b HugePages) int { return cmp.Compare(a.Size, b.Size) })
 	if !ok {

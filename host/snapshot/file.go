@@ -24,8 +24,7 @@ func (t *Tree) WriteFile(file string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, host.Cause(err))
 	}
-	err = errors.Join(t.Write(out, format), out.Sync(), out.Close())
-	if err != nil {
+	if err := errors.Join(t.Write(out, format), out.Sync(), out.Close()); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", file, err), os.Remove(file))
 	}
 	return nil
