@@ -106,11 +106,8 @@ func textOf(value []byte) []byte {
 
 // nameOf returns the content of a quoted string.
 func nameOf(quoted []byte) []byte {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return quoted[1 : len(quoted)-1]
-	}
 	var name string
-	if json.Unmarshal(quoted, &name) != nil {
+	if bytes.IndexByte(quoted, '\\') < 0 || json.Unmarshal(quoted, &name) != nil {
 		return quoted[1 : len(quoted)-1]
 	}
 	return []byte(name)
