@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
@@ -74,14 +75,15 @@ func (v view) group(f machine.Function, g iommu.Group, parted map[pci.Address]bo
 		Status: host.Fail, File: fmt.Sprintf("%s/%d/devices", machine.GroupsDir, g.Number),
 		Effect: fmt.Sprintf("group %d cannot be assigned to guests as prepared", g.Number),
 	}
+	adapted := sync.OnceValue(func() host.Text { return v.adapted(f) })
 	add := func(seen string, a pci.Address) {
-		finding.Seen, finding.Remedy = fmt.Sprintf("group %d %s %s", g.Number, seen, a), v.adapted(f)
+		finding.Seen, finding.Remedy = fmt.Sprintf("group %d %s %s", g.Number, seen, a), adapted()
 		findings = append(findings, finding)
 	}
 	var come []pci.Address
 	if f.Group != nil {
 		recorded, members := host.Set(f.Members), host.Set(g.Members)
-		come = append(come, host.Filter(g.Members, func(a pci.Address) bool { return !recorded[a] && !v.movedTo[a] })...)
+		come = host.Filter(g.Members, func(a pci.Address) bool { return !recorded[a] && !v.movedTo[a] })
 		for _, a := range f.Members {
 			if said := v.unsettled[a] || parted[a] || parted[f.Address]; !said && !members[a] {
 				parted[a] = true

@@ -32,8 +32,8 @@ const (
 	statFile = "/proc/stat"
 )
 
-// Machine is the observed state of a machine. Fields that a command does not need are not read: they
-// are zero, without an error.
+// Machine is the observed state of a machine. Fields that a command does not need are not read:
+// they are zero, without an error.
 type Machine struct {
 	// Warnings name files that could not be read or parsed; warnings about single functions are in
 	// their Device.
@@ -49,8 +49,10 @@ type Machine struct {
 	Containers *Containers
 
 	// Not for ObserveRecord and ObserveDrivers, unless something is recorded.
-	Facts          host.Facts
-	CPUVendor      string       // as in Facts, else derived from the host bridges, else "unknown"
+	Facts     host.Facts
+	CPUVendor string // as in Facts, else derived from the host bridges, else "unknown"
+
+	// For ObservePrepare and ObserveCheck.
 	Virtualization Look[string] // the CPU flag that KVM needs: "vmx", "svm", or "" for neither
 	SNP            bool         // SEV-SNP is on, or may be: it could not be read
 
@@ -139,9 +141,9 @@ func Find(root host.Root) error {
 	return fmt.Errorf("%s: %w", root.Path("/"), ErrNoMachine)
 }
 
-// The observations, one for what commands of a kind need, so that files of other subjects do not make
-// them fail. Each reads a file once, changes nothing and runs no program. A value that cannot be read
-// has the error in its field. A nil journal is read, if it is needed.
+// The observations, one for what commands of a kind need, so that files of other subjects do not
+// make them fail. Each reads a file once, changes nothing and runs no program. A value that cannot
+// be read has the error in its field. A nil journal is read, if it is needed.
 
 // ObserveScan observes the functions that opts names, what is recorded of them, and whether the IOMMU
 // is on.
@@ -158,8 +160,8 @@ func ObserveScan(root host.Root, opts pci.Options) Machine {
 	return o.Machine
 }
 
-// ObserveRecord observes what is recorded, whether it waits for a boot, and the functions: where
-// nothing is recorded, neither they nor the CPU matter for that, and only functions reads them.
+// ObserveRecord observes what is recorded, whether it waits for a boot, and the functions. Where
+// nothing is recorded, nothing waits: only functions reads them then, and the facts are not read.
 func ObserveRecord(root host.Root, journal *change.Seen, functions bool) Machine {
 	o := newObserver(root)
 	o.readReboot(journal)

@@ -21,8 +21,7 @@ const (
 	lockdownFile   = "/sys/kernel/security/lockdown"
 )
 
-// readJudged reads those values of Judged that Observe does not read elsewhere, concurrently with
-// the scan.
+// readJudged reads those values of Judged that ObserveCheck does not read elsewhere.
 func (o *observer) readJudged() {
 	firmware, err := iommu.ReadFirmware(o.root)
 	o.Firmware = Saw(iommu.TablesDir, firmware, err)

@@ -42,8 +42,9 @@ type Configuration struct {
 	Warnings []string
 }
 
-// ObserveConfiguration reads the release, the documents and the files of the machine below root. m
-// is that machine, by [machine.ObserveRecord]: its functions are not read again. The role "" is inferred as nova check infers it. It changes nothing.
+// ObserveConfiguration reads the release, the documents and the files of the machine below root. m is
+// that machine, observed by [machine.ObserveRecord] if [ConfigureOptions.NeedsFunctions]: its functions
+// are not read again. The role "" is inferred as nova check infers it. It changes nothing.
 //
 // Errors: [nova.ErrNoRole]; everything that cannot be read, at once; those of
 // [nova.Machine.Prepared].

@@ -213,7 +213,7 @@ func (n gpuCount) Bound() int { return n.GuestReady + n.InUse + n.bound }
 // Unseen returns the number of GPUs in the state "unknown" that are not known to be bound for guests.
 func (n gpuCount) Unseen() int { return n.Unknown - n.bound }
 
-// newScan returns the report, without states, of a machine that was observed for
+// newScan returns the report, without states, of a machine that was observed by
 // [machine.ObserveScan].
 func newScan(m machine.Machine) (Scan, error) {
 	if err := m.Devices.Err; err != nil {

@@ -228,7 +228,7 @@ func (l *Line) check() {
 		case TakesValue(flag) && !isRepeatable(flag) && given[full]: // urfave/cli drops all but the last
 			problem = "--" + full + " is given twice, and takes one value"
 		}
-		given[full] = true
+		given[full] = given[full] || problem == ""
 		spelling, usage := DescribeFlag(flag)
 		AddIf(l.faults, problem != "", problem, spelling+": "+usage)
 		return problem != ""
