@@ -198,7 +198,10 @@ func decide(u *term.UI, o given, r reporter, question, summary string, show func
 		show()
 	}
 	if o.format == term.FormatTable && r.Common().Changed {
-		u.Printf("%s%s\n", map[bool]string{false: "\n"}[o.quiet], u.Paint(term.Bold, term.Printable(summary)))
+		if !o.quiet {
+			u.Printf("\n")
+		}
+		u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 	}
 	switch {
 	case !r.Common().Changed:

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"gpustack/host"
 	"gpustack/host/machine"
 	"gpustack/host/metrics"
 	"gpustack/host/pci"
@@ -36,7 +35,7 @@ const (
 func Metrics(m machine.Machine) (samples []metrics.Sample) {
 	v := newView(m)
 	if v.phase != unseen {
-		samples = append(samples, functionsExpected.Of(float64(len(v.recorded()))))
+		samples = append(samples, functionsExpected.Of(float64(len(v.Contract.Value.All()))))
 	}
 	if v.Devices.Seen() {
 		samples = append(samples, v.functionSamples()...)
@@ -55,17 +54,12 @@ func Metrics(m machine.Machine) (samples []metrics.Sample) {
 	return samples
 }
 
-// recorded returns the functions that are recorded for guests.
-func (v view) recorded() []machine.Function {
-	return host.Value(v.Contract.Value).Functions
-}
-
 // functionSamples returns the samples of each recorded function, and counts those that are present.
 func (v view) functionSamples() (samples []metrics.Sample) {
 	type kind struct{ driver, product string }
 	count := map[kind]int{}
 	var kinds []kind
-	for _, f := range v.recorded() {
+	for _, f := range v.Contract.Value.All() {
 		missing, known := v.isMissing(f)
 		if !known {
 			continue

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"net"
-	"slices"
 
 	"gpustack/host"
 )
@@ -39,7 +38,7 @@ func Hints(err error) []host.Text {
 		return given
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return slices.Concat(host.Map(joined.Unwrap(), Hints)...)
+		return host.FlatMap(joined.Unwrap(), Hints)
 	}
 	if h := Hint(err); len(h) > 0 {
 		return []host.Text{h}

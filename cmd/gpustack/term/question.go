@@ -55,7 +55,10 @@ func (u *UI) Confirm(question, format string) error {
 				return err
 			}
 		default:
-			full := map[bool]string{true: "gpustack: d: show the plan in full, each file as a diff\n"}[u.InFull != nil]
+			full := ""
+			if u.InFull != nil {
+				full = "gpustack: d: show the plan in full, each file as a diff\n"
+			}
 			fmt.Fprint(u.Talk, keys+full) //nolint:errcheck // there is no other place to report it
 		}
 	}
@@ -67,7 +70,10 @@ func (u *UI) ask(question string) (answer string, err error) {
 	if err := unix.IoctlSetInt(int(u.In.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return "", fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	choices := map[bool]string{true: "[y/n/d/?]", false: "[y/n/?]"}[u.InFull != nil]
+	choices := "[y/n/?]"
+	if u.InFull != nil {
+		choices = "[y/n/d/?]"
+	}
 	fmt.Fprintf(u.Talk, "gpustack: %s %s ", Printable(question), choices) //nolint:errcheck // there is no other place to report it
 	answer, err = bufio.NewReader(u.In).ReadString('\n')                  // a terminal returns one line at a time
 	u.Run.settleSignals()                                                 // Ctrl-C before or with the answer; a lost terminal ends the input and sends SIGHUP

@@ -76,7 +76,7 @@ func companionsOf(hosts []nova.Host) (names []string) {
 
 // Summary returns the sentence that ends the plan, above the question.
 func (r NovaConfigure) Summary() string {
-	restart := slices.Concat(host.Map(r.Services, nova.Service.Names)...)
+	restart := host.FlatMap(r.Services, nova.Service.Names)
 	specs := either(r.Role.Computes(), term.Some(len(r.Specs), "device spec", ""), "") // of the files of this machine
 	return term.Sentence(
 		term.Join(", ", term.Some(len(r.Aliases), "alias", ""), specs), term.Some(len(r.Removed), "line", " removed"),
