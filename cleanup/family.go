@@ -16,11 +16,11 @@ func FreedWith(freed, known []Device) (with []Device) {
 }
 
 // mayFree returns the rows that Nova may write when it frees devices: those of FreedWith, and the
-// PF of a VF or vdpa device unless inUse says of another function of the PF that its own instance
-// uses it. The row of any other function may be freed at the same time, by the audit of
-// nova-compute or by another repair.
+// PF of a VF or vdpa device unless another function of the PF is kept for its own instance, and inUse
+// says that this instance uses it. The row of any other function may be freed at the same time, by the
+// audit of nova-compute (nova/pci/manager.py, clean_usage) or by another repair.
 func mayFree(freed, known []Device, inUse func(Device) bool) (with []Device) {
-	return freedWith(freed, known, Device.partOf, func(k Device) bool { return k.taken() && k.Instance != nil && inUse(k) })
+	return freedWith(freed, known, Device.partOf, func(k Device) bool { return k.taken() && k.Kept && inUse(k) })
 }
 
 func freedWith(freed, known []Device, of func(child, pf Device) bool, blocks func(Device) bool) (with []Device) {

@@ -98,6 +98,7 @@ func TestFamilyProved(t *testing.T) {
 		"VF, the PF is used":                       {rows: []string{"PF unavailable", "VF allocated U", "VF allocated V"}, judged: 1, report: []func(*guest.Report){vfs, uses(pf)}, why: pf},
 		"VF, the PF is used, and has no VFs":       {rows: []string{"PF unavailable", "VF allocated U", "VF allocated V"}, judged: 1, report: []func(*guest.Report){uses(pf)}, why: pf},
 		"VF, a sibling is used, which is taken":    {rows: []string{"PF unavailable", "VF allocated U", "VF allocated V"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}},
+		"VF, a sibling is used, of no instance":    {rows: []string{"PF unavailable", "VF allocated U", "VF allocated gone"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}, why: vf2},
 		"VF, a sibling is used, which says free":   {rows: []string{"PF unavailable", "VF allocated U", "VF available"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}, why: vf2},
 		"VF, a sibling is used without a row":      {rows: []string{"PF unavailable", "VF allocated U"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}, why: vf2},
 		"VF, the PF has no row, a sibling is used": {rows: []string{"PCI available", "VF allocated U"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}},
@@ -122,7 +123,8 @@ func TestFamilyProved(t *testing.T) {
 				rows := family(t, test.rows...)
 				for k := range rows {
 					if i := rows[k].Instance; i != nil {
-						rows[k].Instance = map[string]*string{"U": text(u), "V": text(v)}[*i]
+						rows[k].Kept = *i == "V"
+						rows[k].Instance = map[string]*string{"U": text(u), "V": text(v), "gone": text(v)}[*i]
 					}
 				}
 				f := Facts{Now: time.Now().UTC(), Down: time.Minute, Node: &gpu1, Service: service(gpu1, 5*time.Second)}

@@ -41,6 +41,8 @@ type Device struct {
 	Request  *string    `json:"request_id"`      // the owner's request for it
 	Parent   *string    `json:"parent_addr"`     // the physical function of a virtual one
 	Updated  *time.Time `json:"updated_at"`      // when Nova last changed the row
+
+	Kept bool `json:"-"` // of [Held].Card: its instance is on its node, so no audit of nova-compute frees the row
 }
 
 // LastChange returns when the row was last changed, zero if that is not recorded.

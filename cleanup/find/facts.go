@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"gpustack/cleanup"
+	"gpustack/host"
 )
 
 // records are read for a batch of rows. Maps by instance have KeyOf its uuid as their key.
@@ -52,9 +53,9 @@ func (r *reader) facts(e records, d cleanup.Device) cleanup.Facts {
 	for _, m := range f.Migrations {
 		addOdd(&f, cmp.Or(m.Doubtful(n), r.nodes.equal[m.SourceHost], r.nodes.equal[m.DestHost]))
 	}
-	f.Card, f.Held = card(e, d), slices.Clone(f.Held)
+	f.Card, f.Held = r.card(e, d), slices.Clone(f.Held)
 	for k := range f.Held {
-		f.Held[k].Card = card(e, f.Held[k].Device)
+		f.Held[k].Card = r.card(e, f.Held[k].Device)
 		addOdd(&f, r.nodes.equal[f.Held[k].Host])
 	}
 	return f
@@ -94,13 +95,16 @@ func (r *reader) instanceFacts(f *cleanup.Facts, e records, d cleanup.Device, n 
 
 // card returns the rows of the device's parent, of the parent's other children, and of the device's
 // own children.
-func card(e records, d cleanup.Device) (list []cleanup.Device) {
+func (r *reader) card(e records, d cleanup.Device) (list []cleanup.Device) {
+	n, _ := r.nodes.get(d.Node)
 	for _, a := range []*string{&d.Address, d.Parent} {
 		if a == nil {
 			continue
 		}
 		for _, x := range e.related[d.Node][strings.ToLower(*a)] {
 			if x.ID != d.ID && !slices.ContainsFunc(list, func(known cleanup.Device) bool { return known.ID == x.ID }) {
+				i, known := e.instances[cleanup.KeyOf(host.Value(x.Instance))]
+				x.Kept = known && !i.Deleted && i.On(n.Host, n.Name)
 				list = append(list, x)
 			}
 		}

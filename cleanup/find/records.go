@@ -6,11 +6,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/novadb"
+	"gpustack/host"
 )
 
 func (r *reader) read(ctx context.Context, devices []cleanup.Device) (records, error) {
@@ -200,9 +202,10 @@ func (r *reader) readMappings(ctx context.Context, e *records, uuids []any) erro
 	}, "SELECT instance_uuid, COALESCE("+deleted+", 0) <> 0 FROM instance_mappings WHERE instance_uuid IN ("+novadb.Places(len(uuids))+")", uuids...)
 }
 
-// readRelated reads the rows of functions of the same cards.
+// readRelated reads the rows of functions of the same cards, and their instances.
 func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.Device) error {
 	wanted := r.relatives(e, devices)
+	owners := map[string]any{}
 	for _, column := range []string{ownAddress, parentAddress} {
 		err := r.devicesAt(ctx, column, wanted, "", nil, func(list []cleanup.Device) error {
 			for _, d := range list {
@@ -214,10 +217,19 @@ func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.
 					e.related[d.Node] = map[string][]cleanup.Device{}
 				}
 				e.related[d.Node][strings.ToLower(key)] = append(e.related[d.Node][strings.ToLower(key)], d)
+				owner := cleanup.KeyOf(host.Value(d.Instance))
+				if _, read := e.instances[owner]; !read && d.Instance != nil {
+					owners[owner] = *d.Instance
+				}
 			}
 			return nil
 		})
 		if err != nil {
+			return err
+		}
+	}
+	for some := range slices.Chunk(slices.Collect(maps.Values(owners)), batch) {
+		if err := r.readInstances(ctx, e, some); err != nil {
 			return err
 		}
 	}
