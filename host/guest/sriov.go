@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -9,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/host/pci"
 )
 
@@ -77,9 +77,8 @@ func (o *observer) relations(name string) (pf *pci.Address, vfs []pci.Address, e
 		return nil, nil, err
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	isVirtual, err := dir.Exists("physfn")
-	isPhysical, physicalErr := dir.Exists("virtfn0")
-	if err = errors.Join(err, physicalErr); err != nil || !isVirtual && !isPhysical {
+	there, err := dir.Which(make([]byte, host.MaxAttribute), "physfn", "virtfn0")
+	if err != nil || len(there) == 0 {
 		return nil, nil, err
 	}
 	files, err := o.root.ReadDir(place)

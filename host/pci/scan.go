@@ -186,9 +186,11 @@ type reader struct {
 	devices *host.Dir
 	buf     []byte
 
-	d      *Device   // the current function
-	folder folder    // the same
-	dir    *host.Dir // the same, if it is open
+	d      *Device // the current function
+	folder folder  // the same
+
+	there    []string // of optional, if the folder is open
+	unlisted bool     // the folder could not be listed
 }
 
 // folder is the folder of a function.
@@ -274,7 +276,9 @@ func (r *reader) enter(dir *host.Dir, err error) bool {
 		r.warn("", err)
 		return false
 	}
-	r.dir, r.folder = dir, dir
+	r.folder = dir
+	r.there, err = dir.Which(r.buf, optional...)
+	r.unlisted = err != nil
 	return true
 }
 
@@ -382,7 +386,7 @@ func (r *reader) complete() {
 	d.mediates = d.IsGPU() && r.has(mediatedTypesDir)
 	if d.IsDisplay() && !d.IsVF() {
 		for _, name := range consoleEntries {
-			if there, err := r.dir.Exists(name); there && err == nil {
+			if slices.Contains(r.there, name) {
 				d.shows = append(d.shows, name)
 			}
 		}
@@ -391,11 +395,13 @@ func (r *reader) complete() {
 	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF
 }
 
-// has reports whether the function's folder may have an optional file, which is faster than opening
+// optional are the entries that has is asked for.
+var optional = append([]string{bootVGA, sriovTotalVFs, mediatedTypesDir}, consoleEntries[:]...)
+
+// has reports whether the function's folder may have an optional entry, which is faster than opening
 // it in vain. If that cannot be determined, opening the file returns the error.
 func (r *reader) has(name string) bool {
-	exists, err := r.dir.Exists(name)
-	return exists || err != nil
+	return r.unlisted || slices.Contains(r.there, name)
 }
 
 // mayBeVGA reports whether the kernel shows boot_vga of a function of this class (Linux,
