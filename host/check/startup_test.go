@@ -70,7 +70,7 @@ func TestStartup(t *testing.T) {
 func TestStartupUnread(t *testing.T) {
 	t.Parallel()
 	denied := fmt.Errorf("%s: %w", startup.WantsFile, unix.EACCES)
-	state := startup.Observe(hosttest.Lay(t, "-- run/gpustack/boot.json --\n{bad\n"))
+	state := startup.Observe(hosttest.Lay(t, "-- run/gpustack/boot.json --\n{bad\n"), machine.Machine{})
 	state.Err = errors.Join(state.Err, denied)
 	findings, _ := check.Verify(machine.Machine{}, nil, state)
 	findings = slices.DeleteFunc(findings, func(f host.Finding) bool { return f.Check != "startup" })

@@ -7,6 +7,8 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/gate"
+	"gpustack/host/machine"
+	"gpustack/host/rdma"
 )
 
 // State is what a check needs to know of the steps of every boot.
@@ -20,11 +22,12 @@ type State struct {
 	Err       error // what cannot be read
 }
 
-// Observe reads the state of the steps. It asks no kernel interface but files.
-func Observe(root host.Root) State {
+// Observe reads the state of the steps for what is recorded on an observed machine. It asks no kernel
+// interface but files.
+func Observe(root host.Root, m machine.Machine) State {
 	var s State
-	wanted, recordErr := Recorded(root)
-	s.Wanted = wanted
+	adapters, recordErr := rdma.ReadRecord(root)
+	s.Wanted = Of(gate.Records{Guests: m.Contract.Value, Containers: m.Containers, RDMA: adapters})
 	result, resultErr := ReadResult(root)
 	id, idErr := BootID(root)
 	if result != nil && result.BootID == id {
@@ -34,7 +37,7 @@ func Observe(root host.Root) State {
 	if s.Unordered = unordered; len(s.Wanted) == 0 {
 		orderErr = nil
 	}
-	s.Err = errors.Join(recordErr, resultErr, idErr, orderErr)
+	s.Err = errors.Join(m.Contract.Err, recordErr, resultErr, idErr, orderErr)
 	for _, name := range []string{UnitFile, WantsFile} {
 		if isMasked(root, name) {
 			s.Masked = true

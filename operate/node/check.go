@@ -37,7 +37,7 @@ func CheckHost(ctx context.Context, n Node, journal change.Seen) HostChecked {
 	var configure host.Command
 	m.Nova, configure = judgeOffers(n.Root, m, journal)
 	refused := n.RefusedByPrepare(ctx, m, journal)
-	findings, verdict := check.Verify(m, refused, steps.Observe(n.Root))
+	findings, verdict := check.Verify(m, refused, steps.Observe(n.Root, m))
 	reboot := check.RebootRequired(m)
 	samples := append(checklist.Metrics("host check", findings, verdict, reboot), check.Metrics(m)...)
 	name, warnings := nameInNova(n.Root, m.Facts.Hostname)
