@@ -45,12 +45,12 @@ var (
 
 // inventory is what ReadInventories needs of host scan's output. Other fields are ignored.
 type inventory struct {
-	Host     host.Name         `json:"host"`
-	NovaHost host.Name         `json:"nova_host"`
-	Scope    Scope             `json:"scope"`
-	Complete host.Bool         `json:"complete"`
-	Devices  []scanned         `json:"devices"`
-	Machine  *hardware.Machine `json:"machine"`
+	Host     host.Name       `json:"host"`
+	NovaHost host.Name       `json:"nova_host"`
+	Scope    Scope           `json:"scope"`
+	Complete host.Bool       `json:"complete"`
+	Devices  []scanned       `json:"devices"`
+	Machine  *hardware.Facts `json:"machine"`
 }
 
 // scanned is a function with its role.

@@ -48,8 +48,8 @@ type Host struct {
 	// Given and Containers are those of Devices that are recorded for guests and for containers. Given
 	// is nil if nothing is recorded for guests.
 	Given, Containers []pci.Address
-	Machine           *hardware.Machine // its facts; nil if the inventory does not have them
-	isHere            bool              // it is the machine that is configured
+	Machine           *hardware.Facts // its facts; nil if the inventory does not have them
+	isHere            bool            // it is the machine that is configured
 }
 
 // Options are what the operator wants.

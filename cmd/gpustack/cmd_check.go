@@ -168,7 +168,7 @@ func checkRDMA(_ context.Context, _ *term.UI, root host.Root, journal change.See
 	if err != nil {
 		return nil, err
 	}
-	testable := trial.Rping().Ready(host.Runner{Root: root}) == nil && checked.Machine.Reachable()
+	testable := trial.Rping().Ready(host.Runner{Root: root}) == nil && checked.Observed.Reachable()
 	return views.NewRDMACheck(root, checked, testable), nil
 }
 

@@ -35,7 +35,7 @@ func (c cores) count(cpus []string) (cores, threads int) {
 //
 // ghw names the model. The numbers are the kernel's: ghw counts cores of two dies of a package with
 // the same core_id once, and leaves out packages of whose first CPU /proc/cpuinfo has no entry.
-func (p *probe) readCPUs(ctx context.Context, m *Machine) cores {
+func (p *probe) readCPUs(ctx context.Context, m *Facts) cores {
 	found, ok := p.list(cpuDir, "cpu[0-9]*", "the CPUs are unknown")
 	if !ok {
 		return nil

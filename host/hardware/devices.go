@@ -20,7 +20,7 @@ const (
 )
 
 // readDisks reads the block devices that have hardware: their folder has a link to its device.
-func (p *probe) readDisks(ctx context.Context, m *Machine) {
+func (p *probe) readDisks(ctx context.Context, m *Facts) {
 	found, ok := p.list(blockDir, "*", "the disks are unknown")
 	if !ok {
 		return
@@ -102,7 +102,7 @@ func (p *probe) mountsAreWhole() bool {
 }
 
 // readNICs reads the network interfaces that have hardware.
-func (p *probe) readNICs(ctx context.Context, m *Machine) {
+func (p *probe) readNICs(ctx context.Context, m *Facts) {
 	found, ok := p.list(netDir, "*", "the network interfaces are unknown")
 	if !ok {
 		return

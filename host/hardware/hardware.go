@@ -12,8 +12,8 @@ import (
 	"gpustack/host"
 )
 
-// Machine are the facts of a machine. Nil stands for what is unknown, as a warning says.
-type Machine struct {
+// Facts are the facts of a machine. Nil stands for what is unknown, as a warning says.
+type Facts struct {
 	ID *host.MachineID `json:"id"` // the content of /etc/machine-id; Read leaves it out
 	// the server's vendor, from the firmware's tables or the device tree
 	Vendor *string `json:"vendor"`
@@ -99,13 +99,13 @@ type NIC struct {
 }
 
 // Read reads the facts of the machine below the root. It starts no program.
-func Read(root host.Root) (Machine, []string) {
+func Read(root host.Root) (Facts, []string) {
 	p := &probe{root: root}
 	// An explicit context, so that no variable of the environment has an effect on ghw, and a logger:
 	// each call of ghw resets the level that WithDisableWarnings sets.
 	ctx := ghw.WithChroot(root.Path("/"))(context.Background())
 	ctx = ghw.WithDisableTools()(ghw.WithLogger(slog.New(slog.DiscardHandler))(ctx))
-	var m Machine
+	var m Facts
 	p.readProduct(ctx, &m)
 	topology := p.readCPUs(ctx, &m)
 	p.readMemory(ctx, &m)
@@ -123,7 +123,7 @@ const (
 )
 
 // readProduct reads product, BIOS and board.
-func (p *probe) readProduct(ctx context.Context, m *Machine) {
+func (p *probe) readProduct(ctx context.Context, m *Facts) {
 	tables, err := p.root.Exists(dmi)
 	tree, treeErr := p.root.Exists(deviceTree)
 	switch {

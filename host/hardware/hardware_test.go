@@ -97,7 +97,7 @@ func server() string {
 }
 
 // flat returns the facts as a list of "path: value".
-func flat(t *testing.T, m hardware.Machine) map[string]string {
+func flat(t *testing.T, m hardware.Facts) map[string]string {
 	t.Helper()
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -301,7 +301,7 @@ func TestNothingOutside(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			read := make(chan hardware.Machine, 1)
+			read := make(chan hardware.Facts, 1)
 			go func() {
 				m, _ := hardware.Read(root)
 				read <- m

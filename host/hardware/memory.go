@@ -22,7 +22,7 @@ const (
 )
 
 // readMemory reads the memory of the machine.
-func (p *probe) readMemory(ctx context.Context, m *Machine) {
+func (p *probe) readMemory(ctx context.Context, m *Facts) {
 	m.Memory = p.memory(memInfo, blocksDir, poolsDir, func() *memory.Area {
 		info, err := ghw.Memory(ctx)
 		if err != nil {
@@ -156,7 +156,7 @@ func (p *probe) number(name string) (int64, bool) {
 
 // readNodes reads the NUMA nodes (Linux, Documentation/ABI/stable/sysfs-devices-node). Each is read
 // by itself: ghw's list ends at the first that is odd, and would read every cache of every CPU.
-func (p *probe) readNodes(ctx context.Context, m *Machine, all cores) {
+func (p *probe) readNodes(ctx context.Context, m *Facts, all cores) {
 	found, ok := p.list(nodesDir, "node[0-9]*", "the NUMA nodes are unknown")
 	if !ok {
 		return

@@ -43,7 +43,7 @@ type node struct {
 
 // newNode returns the machine in the form that plans need. The error names everything that could
 // not be read.
-func newNode(m Machine) (node, error) {
+func newNode(m Observed) (node, error) {
 	if err := errors.Join(m.Obstacles()...); err != nil {
 		return node{}, err
 	}

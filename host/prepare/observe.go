@@ -15,8 +15,8 @@ import (
 	"gpustack/host/steps"
 )
 
-// Machine is an observed machine with all that a plan depends on.
-type Machine struct {
+// Observed is a machine with all that a plan depends on.
+type Observed struct {
 	machine.Machine
 	Adapters machine.Look[*rdma.Record] // of rdma prepare: its functions are not host prepare's
 	InUse    machine.Look[machine.Uses]
@@ -30,9 +30,9 @@ type Machine struct {
 
 // Observe reads what a plan of options depends on besides a machine that was observed by
 // [machine.ObservePrepare]. What cannot be read is an error of the plan that needs it.
-func Observe(root host.Root, m machine.Machine, opts selection.Options) Machine {
+func Observe(root host.Root, m machine.Machine, opts selection.Options) Observed {
 	devices := m.Devices.Value
-	o := Machine{Machine: m, Unit: steps.ObserveUnit(root), Places: map[pci.Address]machine.Look[string]{}}
+	o := Observed{Machine: m, Unit: steps.ObserveUnit(root), Places: map[pci.Address]machine.Look[string]{}}
 	record, err := rdma.ReadRecord(root)
 	o.Adapters = machine.Saw(rdma.RecordFile, record, err)
 	uses, err := machine.ObserveUses(root, devices, false)
@@ -54,7 +54,7 @@ func Observe(root host.Root, m machine.Machine, opts selection.Options) Machine 
 }
 
 // files returns the files that a plan may change, or compares with what the journal has of them.
-func (m Machine) files() []string {
+func (m Observed) files() []string {
 	files := append(modprobe.PlanFiles(), initramfs.PlanFiles()...)
 	files = append(files, machine.ContractFile, kernelCmdline)
 	if m.Loader.Value != nil {

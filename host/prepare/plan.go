@@ -41,7 +41,7 @@ type Regenerated struct {
 }
 
 // NewPlan plans the changes that bring the machine to the wanted configuration.
-func NewPlan(m Machine, w Want) (Plan, error) {
+func NewPlan(m Observed, w Want) (Plan, error) {
 	n, err := newNode(m)
 	if err != nil {
 		return Plan{}, err

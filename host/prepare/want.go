@@ -35,7 +35,7 @@ type Want struct {
 
 // NewWant returns the configuration that options and the existing record ask for. The error for
 // options that cannot be satisfied is a *selection.Refused.
-func NewWant(m Machine, opts selection.Options) (Want, error) {
+func NewWant(m Observed, opts selection.Options) (Want, error) {
 	n, err := newNode(m)
 	if err != nil || opts.None {
 		return Want{none: opts.None}, err

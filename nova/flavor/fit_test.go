@@ -22,7 +22,7 @@ func fitNode(id, cores int, usable int64, pools ...hardware.HugePages) hardware.
 
 // fitHost is a host with GPUs of a product in NUMA nodes.
 func fitHost(name string, alias pci.Alias, in []int, nodes ...hardware.Node) nova.Host {
-	h := nova.Host{Name: name, Machine: &hardware.Machine{Nodes: nodes}}
+	h := nova.Host{Name: name, Machine: &hardware.Facts{Nodes: nodes}}
 	class, vendor, product, role := pci.Class(0x0302), pci.NVIDIA, pci.ID(0x20b0), pci.RoleNone
 	for i, node := range in {
 		h.Devices = append(h.Devices, pci.Device{

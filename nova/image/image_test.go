@@ -28,7 +28,7 @@ const (
 
 // gpus is the inventory of host gpu1 with GPUs of a product, each with a region of a size.
 func gpus(product string, alias pci.Alias, n int, region uint64, addressBits int) nova.Host {
-	h := nova.Host{Name: "gpu1", Machine: &hardware.Machine{}}
+	h := nova.Host{Name: "gpu1", Machine: &hardware.Facts{}}
 	if addressBits > 0 {
 		h.Machine.CPU.AddressBits = &addressBits
 	}

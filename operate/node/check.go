@@ -65,7 +65,7 @@ func observeForCheck(n Node, journal change.Seen) machine.Machine {
 
 // ContainersChecked is what container check finds of a machine.
 type ContainersChecked struct {
-	Machine  containercheck.Machine
+	Machine  containercheck.Observed
 	Verdict  checklist.Verdict
 	Findings []host.Finding
 	Warnings []string

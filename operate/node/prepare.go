@@ -80,7 +80,7 @@ func (n Node) RefusedByPrepare(ctx context.Context, m machine.Machine, journal c
 
 // ObserveRDMA observes the machine below root for rdma prepare, and whether it has to be rebooted,
 // as [RebootRequired].
-func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Machine, reboot host.Bool, err error) {
+func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Options) (m rdmaprepare.Observed, reboot host.Bool, err error) {
 	seen, reboot := Observe(ctx, root, true)
 	m, err = rdmaprepare.Observe(root, seen, options)
 	return m, reboot, err
@@ -89,7 +89,7 @@ func ObserveRDMA(ctx context.Context, root host.Root, options rdmaprepare.Option
 // PlanRDMA returns the plan of rdma prepare and its work. On the running machine, gpustack boot
 // --revert then reverts what this boot has made and the record no longer wants; it is recorded, so
 // that undo runs it too. command is recorded.
-func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, command string) (rdmaprepare.Plan, change.Work, error) {
+func (n Node) PlanRDMA(m rdmaprepare.Observed, options rdmaprepare.Options, command string) (rdmaprepare.Plan, change.Work, error) {
 	asked, err := gate.AskKernel(n.Root, &m.Needs, claim, options.Allow...)
 	if err != nil {
 		return rdmaprepare.Plan{}, change.Work{}, err
@@ -115,7 +115,7 @@ func (n Node) PlanRDMA(m rdmaprepare.Machine, options rdmaprepare.Options, comma
 // gpustack boot --revert then brings nodes and specs in /run/cdi to what is recorded; the entry has
 // it, so that undo runs it too. No entry has the contents of these specs, which each boot writes
 // again. command is recorded.
-func (n Node) PlanContainers(m containerprepare.Machine, options containerprepare.Options, command string) (containerprepare.Plan, change.Work, error) {
+func (n Node) PlanContainers(m containerprepare.Observed, options containerprepare.Options, command string) (containerprepare.Plan, change.Work, error) {
 	want, err := containerprepare.NewWant(m, options)
 	if err != nil {
 		return containerprepare.Plan{}, change.Work{}, err

@@ -100,7 +100,7 @@ type Scan struct {
 	Next     *host.Next      `json:"next"`    // the next step; null for none
 	// the machine's facts, without serial numbers, UUIDs and MAC addresses; absent without
 	// --machine
-	Machine *hardware.Machine `json:"machine,omitempty"`
+	Machine *hardware.Facts `json:"machine,omitempty"`
 	// files that cannot be read or parsed and belong to no listed function
 	Warnings []string `json:"warnings"`
 }

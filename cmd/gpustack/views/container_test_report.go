@@ -38,7 +38,7 @@ const (
 
 // NewContainerTest returns the report of a test. console says that it may contain what the command
 // has printed.
-func NewContainerTest(m containertest.Machine, result containertest.Result, console bool) *ContainerTest {
+func NewContainerTest(m containertest.Observed, result containertest.Result, console bool) *ContainerTest {
 	r := &ContainerTest{
 		Schema: 1, Time: time.Now().UTC().Truncate(time.Second), Address: m.Device, CDIDevice: strings.Join(m.Container.Devices, " "),
 		Image: m.Image, Engine: m.Container.Engine, Program: cudaprobe, Timeout: m.Timeout.Seconds(), Result: result,

@@ -11,7 +11,7 @@ import (
 
 // printMachine prints the facts of a machine as a short paragraph. What is unknown is left out: a
 // warning has said so.
-func printMachine(u *term.UI, m hardware.Machine) {
+func printMachine(u *term.UI, m hardware.Facts) {
 	u.Printf("\n")
 	line := func(label string, parts ...string) {
 		if text := term.Join(", ", parts...); text != "" {

@@ -16,7 +16,7 @@ type RDMACheck struct {
 
 // NewRDMACheck returns the report of a check of the machine below root.
 func NewRDMACheck(root host.Root, c rdmacheck.Checked, testable bool) RDMACheck {
-	r := RDMACheck{newCheck("rdma", host.Value(host.ReadHostname(root)), c.Verdict, c.Findings, c.Warnings), c.Machine.RebootRequired()}
+	r := RDMACheck{newCheck("rdma", host.Value(host.ReadHostname(root)), c.Verdict, c.Findings, c.Warnings), c.Observed.RebootRequired()}
 	r.Metrics = checklist.Metrics("rdma check", r.Findings, r.Verdict, r.Reboot)
 	switch {
 	case r.Verdict == checklist.Ready && testable: // on the machine itself: rdma test accepts no --root

@@ -34,7 +34,7 @@ type preparedAdapter struct {
 }
 
 // NewRDMAPrepare returns the report of a plan of rdma prepare. head is its common part.
-func NewRDMAPrepare(head Report, m rdmaprepare.Machine, plan rdmaprepare.Plan, work change.Work) RDMAPrepare {
+func NewRDMAPrepare(head Report, m rdmaprepare.Observed, plan rdmaprepare.Plan, work change.Work) RDMAPrepare {
 	r := RDMAPrepare{
 		Report:  head,
 		Changes: FileChanges(plan.Files), Netns: string(plan.Record.Netns),

@@ -47,8 +47,8 @@ var checks = checklist.List[view]{
 // Verify runs all checks. Its findings are in the order in which an operator would look for a
 // problem. Each check has at least one finding. It returns errNothing for a machine with nothing to
 // check.
-func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
-	v := view{Machine: m}
+func Verify(m Observed) ([]host.Finding, checklist.Verdict, error) {
+	v := view{Observed: m}
 	for i := range m.Devices.Value {
 		if d := &m.Devices.Value[i]; d.IsNVIDIAGPU() {
 			v.cards = append(v.cards, d)
@@ -68,7 +68,7 @@ func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 
 // isEmpty reports whether a machine has nothing that containers could be given, and nothing that
 // gives them something.
-func (m Machine) isEmpty() bool {
+func (m Observed) isEmpty() bool {
 	if !m.Devices.Seen() || !m.Driver.Seen() || !m.Stack.Seen() {
 		return false
 	}
@@ -113,7 +113,7 @@ func (v view) recording() host.Command {
 
 // view is a machine with values that several checks use.
 type view struct {
-	Machine
+	Observed
 	cards []*pci.Device     // GPUs of NVIDIA's
 	given []container.Given // by the devices of CDI specs
 }

@@ -35,7 +35,7 @@ type tree struct {
 	libraries []nvidia.Library
 	images    []container.Image
 	// change changes what was observed: values that a tree of text files cannot have.
-	change func(*containercheck.Machine)
+	change func(*containercheck.Observed)
 }
 
 const (
@@ -232,7 +232,7 @@ func (n *tree) lay(t testing.TB) host.Root {
 	return root
 }
 
-func (n *tree) observe(t testing.TB, root host.Root) containercheck.Machine {
+func (n *tree) observe(t testing.TB, root host.Root) containercheck.Observed {
 	t.Helper()
 	devices, _, err := pci.Scan(root, pci.Options{})
 	if err != nil {
@@ -344,7 +344,7 @@ func cases(t *testing.T) []testCase {
 			n.recordContainers(second)
 		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice", "--to container"},
 		{"MIG", func(n *tree) {
-			n.change = func(m *containercheck.Machine) { m.Driver.Value.MIG = map[pci.Address]bool{address(t, second): true} }
+			n.change = func(m *containercheck.Observed) { m.Driver.Value.MIG = map[pci.Address]bool{address(t, second): true} }
 		}, "gpus", host.Warn, "MIG is enabled on 0000:88:00.0", "nvidia-caps", "-mig 0"},
 
 		{"no libcuda", func(n *tree) { n.libraries = n.libraries[1:] },
@@ -490,7 +490,7 @@ func cases(t *testing.T) []testCase {
 			n.function("0000:20:00.0", "060400", "8086:2f02", "pcieport")
 			n.function("0000:21:00.0", "068000", "10de:1af1", "nvidia-nvswitch")
 			parent := address(t, "0000:20:00.0")
-			n.change = func(m *containercheck.Machine) {
+			n.change = func(m *containercheck.Observed) {
 				for i := range m.Devices.Value {
 					m.Devices.Value[i].Parent = &parent
 				}

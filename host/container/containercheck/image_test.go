@@ -104,7 +104,7 @@ func imageCases(t *testing.T) []testCase {
 		}, "images", host.Fail, "its own libcuda 560.28.03, which is newer", "18 Driver/library", "remove"},
 		{"older driver in an image for arm64, NVIDIA's runtime", func(n *tree) {
 			n.nvidiaOnly()
-			n.change = func(m *containercheck.Machine) { m.Architecture = "arm64" }
+			n.change = func(m *containercheck.Observed) { m.Architecture = "arm64" }
 			n.image(t, ownCUDA("usr/lib/aarch64-linux-gnu", "535.261.03")+"-- etc/os-release --\nID=debian\n")
 		}, "images", host.Pass, "nothing in it conflicts", "", ""},
 		{"forward compatibility by NVIDIA's runtime", func(n *tree) {
@@ -115,7 +115,7 @@ func imageCases(t *testing.T) []testCase {
 		{"forward compatibility by the hook of a spec", func(n *tree) {
 			n.old(t, "470.256.02")
 			n.injecting("/usr/lib/x86_64-linux-gnu", "")
-			n.change = func(m *containercheck.Machine) {
+			n.change = func(m *containercheck.Observed) {
 				edits := &m.Specs.Files[0].Spec.ContainerEdits
 				edits.Hooks = append(edits.Hooks, &specs.Hook{HookName: "createContainer", Path: "/usr/bin/nvidia-cdi-hook",
 					Args: []string{"nvidia-cdi-hook", "enable-cuda-compat"}})

@@ -14,8 +14,8 @@ import (
 	"gpustack/host/steps"
 )
 
-// Machine is what the checks judge. A value that cannot be read has the error in its field.
-type Machine struct {
+// Observed is what the checks judge. A value that cannot be read has the error in its field.
+type Observed struct {
 	Devices    machine.Look[pci.Devices]
 	Driver     machine.Look[nvidia.Driver]
 	Specs      cdi.Folders
@@ -41,9 +41,9 @@ type Machine struct {
 
 // Observe reads what the checks judge. devices are all functions of the machine, and offered those
 // that nova-compute offers to guests.
-func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Machine {
+func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.Look[[]Offered]) Observed {
 	versions, versionsErr := host.Installed(root)
-	m := Machine{
+	m := Observed{
 		Architecture: container.Architecture(root), Devices: devices, Offered: offered, Family: host.ReadFamily(root),
 		Cgroups: readCgroups(root, versions), Docker: readDocker(root, versions),
 	}

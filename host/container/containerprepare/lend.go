@@ -9,7 +9,7 @@ import (
 
 // Lendable returns an error that names the functions of containers which cannot be bound for
 // guests: GPUs that are divided into MIG instances.
-func Lendable(m Machine, functions []pci.Address) error {
+func Lendable(m Observed, functions []pci.Address) error {
 	var errs []error
 	for _, a := range functions {
 		if m.Driver.MIG[a] {
@@ -21,8 +21,8 @@ func Lendable(m Machine, functions []pci.Address) error {
 
 // Returnable returns an error if functions cannot be returned to containers: NVIDIA's driver of a
 // GPU must not be missing, nor be kept from being loaded.
-func Returnable(m Machine, functions []pci.Address) error {
-	w := wanting{Machine: m}
+func Returnable(m Observed, functions []pci.Address) error {
+	w := wanting{Observed: m}
 	for _, a := range functions {
 		if f := m.Recorded.At(a); f != nil && !f.HCA {
 			w.module()

@@ -17,8 +17,8 @@ import (
 	"gpustack/host/steps"
 )
 
-// Machine is what a plan depends on.
-type Machine struct {
+// Observed is what a plan depends on.
+type Observed struct {
 	Devices    pci.Devices
 	Driver     nvidia.Driver
 	Stack      rdma.Stack
@@ -39,14 +39,14 @@ type Machine struct {
 
 // exclusive reports whether RDMA devices belong to one network namespace each, now or from the next
 // boot on.
-func (m Machine) exclusive() bool {
+func (m Observed) exclusive() bool {
 	return m.RDMA != nil && m.RDMA.Netns == rdma.NetnsExclusive || m.Stack.Netns != nil && *m.Stack.Netns == rdma.NetnsExclusive
 }
 
 // Observe reads what a plan depends on. seen is the machine below root, observed by
 // [machine.ObserveRecord]. A file that cannot be read and might prevent a plan is an error.
-func Observe(root host.Root, seen machine.Machine) (Machine, error) {
-	m := Machine{Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Guests: seen.Contract.Value, Recorded: seen.Containers}
+func Observe(root host.Root, seen machine.Machine) (Observed, error) {
+	m := Observed{Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Guests: seen.Contract.Value, Recorded: seen.Containers}
 	if err := seen.Devices.Err; err != nil && !errors.Is(err, pci.ErrNoPCI) {
 		return m, err
 	}

@@ -36,7 +36,7 @@ type Plan struct {
 // NewPlan plans the specs of what is wanted, the files of the unit that repeats the steps of every
 // boot, and the record. The record of guests stays as it is. Static specs need no unit: a machine
 // without systemd has none.
-func NewPlan(m Machine, w Want) (Plan, error) {
+func NewPlan(m Observed, w Want) (Plan, error) {
 	unit, err := m.planUnit(&w)
 	if err != nil {
 		return Plan{}, err
@@ -89,7 +89,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 
 // planUnit plans the files of the unit. Where static specs do without one, it adds to the warnings
 // what no boot does then.
-func (m Machine) planUnit(w *Want) (edit.Plan, error) {
+func (m Observed) planUnit(w *Want) (edit.Plan, error) {
 	unit, err := m.Unit.Plan(gate.Records{Guests: m.Guests, RDMA: m.RDMA, Containers: &w.Record})
 	if !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd) {
 		err = host.WithHint(steps.ErrNoSystemd, host.Textf("write the specs in %s, once, and make the driver's nodes at boot yourself: %s",
@@ -104,7 +104,7 @@ func (m Machine) planUnit(w *Want) (edit.Plan, error) {
 
 // specs adds the files of both specs, of which static ones are recorded, the names in them, and the
 // list that NVIDIA's unit reads.
-func (p *Plan) specs(m Machine, w Want, lists bool) error {
+func (p *Plan) specs(m Observed, w Want, lists bool) error {
 	p.Record.Files, p.NamesOf = []machine.Hash{}, map[pci.Address][]string{}
 	for _, f := range []struct {
 		name string
@@ -142,7 +142,7 @@ func (p *Plan) specs(m Machine, w Want, lists bool) error {
 }
 
 // planRecord plans the record's file, without the containers' part if that has no function.
-func (m Machine) planRecord(containers *machine.Containers) (edit.Change, error) {
+func (m Observed) planRecord(containers *machine.Containers) (edit.Change, error) {
 	if len(containers.Functions) == 0 {
 		containers = nil
 	}
@@ -167,7 +167,7 @@ func versioned(spec *specs.Spec) (names []string) {
 }
 
 // notes adds the costs of the specs, and what is left to the operator.
-func (p *Plan) notes(m Machine, w Want, hasUnit bool) {
+func (p *Plan) notes(m Observed, w Want, hasUnit bool) {
 	note := func(format string, args ...any) { p.Notes = append(p.Notes, fmt.Sprintf(format, args...)) }
 	if w.Specs.GPU != nil {
 		const folder = container.LibraryFolder

@@ -14,7 +14,7 @@ import (
 // planToolkit plans the drop-in by which the unit of NVIDIA Container Toolkit, where it is installed,
 // writes specs with the GPUs for containers alone, none of a guest and none of the host's. What an
 // operator has set stays. Why the specs have other GPUs too is a warning.
-func (m Machine) planToolkit(w Want) (c edit.Change, warning string, err error) {
+func (m Observed) planToolkit(w Want) (c edit.Change, warning string, err error) {
 	if !m.Toolkit.Seen() {
 		return c, "", m.Toolkit.Err
 	}

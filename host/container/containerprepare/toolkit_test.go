@@ -27,7 +27,7 @@ func TestToolkit(t *testing.T) {
 	for name, test := range map[string]struct {
 		files   map[string]string
 		gpus    []pci.Address
-		change  func(*containerprepare.Machine)
+		change  func(*containerprepare.Observed)
 		static  bool
 		dropIn  bool
 		list    string // "" for no file
@@ -38,17 +38,17 @@ func TestToolkit(t *testing.T) {
 		"others' lines":      {unitOf("A=1\n"), []pci.Address{gpuA}, nil, false, yes, ids + uuid + "\n", ""},
 		"an operator's":      {unitOf(ids + "GPU-x\n"), []pci.Address{gpuA}, nil, false, false, "", "is left as it is: it has to name"},
 		"one without a UUID": {unitOf(""), []pci.Address{gpuA, gpuB}, nil, false, yes, ids + uuid + "\n", ""},
-		"a UUID that the driver has shown before": {unitOf(""), []pci.Address{gpuA}, func(m *containerprepare.Machine) {
+		"a UUID that the driver has shown before": {unitOf(""), []pci.Address{gpuA}, func(m *containerprepare.Observed) {
 			m.Driver.GPUs[0].UUID = nil
 			m.Recorded.Functions[0].UUID = uuid
 		}, false, yes, ids + uuid + "\n", ""},
-		"a GPU that has failed": {unitOf(""), []pci.Address{gpuA, gpuB}, func(m *containerprepare.Machine) {
+		"a GPU that has failed": {unitOf(""), []pci.Address{gpuA, gpuB}, func(m *containerprepare.Observed) {
 			other := "GPU-other"
 			m.Driver.GPUs[1].UUID = &other
 			m.Driver.GPUs = m.Driver.GPUs[1:]
 			m.Recorded.Functions[0].UUID = uuid
 		}, false, yes, ids + "GPU-other\n", ""},
-		"all GPUs have failed":    {unitOf(""), []pci.Address{gpuA}, func(m *containerprepare.Machine) { m.Driver.GPUs = nil }, false, yes, ids + "none\n", ""},
+		"all GPUs have failed":    {unitOf(""), []pci.Address{gpuA}, func(m *containerprepare.Observed) { m.Driver.GPUs = nil }, false, yes, ids + "none\n", ""},
 		"an adapter only":         {unitOf(""), nil, nil, false, false, "", ""},
 		"a toolkit that does not": {with(unitOf(""), library+"1.18.2"), []pci.Address{gpuA}, nil, false, false, "", "1.18.2 does not read NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS"},
 		"a toolkit that does":     {with(unitOf(""), library+"1.19.0"), []pci.Address{gpuA}, nil, false, yes, ids + uuid + "\n", ""},

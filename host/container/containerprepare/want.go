@@ -72,7 +72,7 @@ var errUnnamed = host.WithHint(errors.New("no function is named, and none is rec
 		host.NewCommand("host scan"), host.NewCommand("rdma scan")))
 
 // Unnamed returns an error if options name no function, and none is recorded.
-func (o Options) Unnamed(m Machine) error {
+func (o Options) Unnamed(m Observed) error {
 	if m.Recorded != nil || len(o.GPUs)+len(o.HCAs)+len(o.Remove) > 0 || o.None {
 		return nil
 	}
@@ -108,8 +108,8 @@ func (o Options) static() host.Command {
 }
 
 // NewWant returns what the options ask for. Its error names everything that prevents it.
-func NewWant(m Machine, o Options) (Want, error) {
-	w := wanting{Machine: m, Options: o}
+func NewWant(m Observed, o Options) (Want, error) {
+	w := wanting{Observed: m, Options: o}
 	w.Want.options = o
 	if m.Recorded != nil && !o.None {
 		w.Record.Options = m.Recorded.Options
@@ -158,7 +158,7 @@ func NewWant(m Machine, o Options) (Want, error) {
 
 // wanting builds a Want.
 type wanting struct {
-	Machine
+	Observed
 	Options
 	Want
 	errs []error

@@ -26,13 +26,13 @@ import (
 )
 
 // machine returns what a plan depends on, with nothing recorded.
-func (n *node) machine() containerprepare.Machine {
+func (n *node) machine() containerprepare.Observed {
 	n.driver.Loaded = &nvidia.Module{Version: "550.163.01"}
-	return containerprepare.Machine{Devices: n.devices, Driver: n.driver, Stack: n.stack}
+	return containerprepare.Observed{Devices: n.devices, Driver: n.driver, Stack: n.stack}
 }
 
 // plan plans what is wanted of a machine with the files that the node has now.
-func (n *node) plan(t *testing.T, m containerprepare.Machine, want containerprepare.Want) (containerprepare.Plan, error) {
+func (n *node) plan(t *testing.T, m containerprepare.Observed, want containerprepare.Want) (containerprepare.Plan, error) {
 	t.Helper()
 	now, err := containerprepare.Observe(n.root, machine.ObserveRecord(n.root, nil, true))
 	if err != nil {
@@ -54,7 +54,7 @@ func TestLAG(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := containerprepare.Machine{Devices: devices, Stack: stack}
+	m := containerprepare.Observed{Devices: devices, Stack: stack}
 	_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, "0000:3b:00.1")}})
 	const want = "0000:3b:00.1: has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"
 	if err == nil || err.Error() != want || host.HintOf(err).String() != "name 0000:3b:00.0" {
@@ -68,40 +68,40 @@ func TestRefusals(t *testing.T) {
 	gpu, adapter := address(t, gpu0), address(t, hca)
 	both := containerprepare.Options{GPUs: []pci.Address{gpu}, HCAs: []pci.Address{adapter}}
 	for name, test := range map[string]struct {
-		change  func(*containerprepare.Machine, *containerprepare.Options)
+		change  func(*containerprepare.Observed, *containerprepare.Options)
 		refusal error
 	}{
-		"a GPU of guests":      {func(m *containerprepare.Machine, _ *containerprepare.Options) { m.Guests = guests(gpu) }, containerprepare.ErrForGuests},
-		"an adapter of guests": {func(m *containerprepare.Machine, _ *containerprepare.Options) { m.Guests = guests(adapter) }, containerprepare.ErrForGuests},
-		"VFs of guests": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
+		"a GPU of guests":      {func(m *containerprepare.Observed, _ *containerprepare.Options) { m.Guests = guests(gpu) }, containerprepare.ErrForGuests},
+		"an adapter of guests": {func(m *containerprepare.Observed, _ *containerprepare.Options) { m.Guests = guests(adapter) }, containerprepare.ErrForGuests},
+		"VFs of guests": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.RDMA = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForGuests}}}
 		}, containerprepare.ErrVFsForGuests},
-		"a manager of NVSwitches": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
+		"a manager of NVSwitches": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.Devices.At(adapter).NVSwitchManager = host.Yes
 		}, gate.ErrSwitchManager},
-		"MIG": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
+		"MIG": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.Driver.MIG = map[pci.Address]bool{gpu: true}
 		}, containerprepare.ErrMIG},
-		"unbound":   {func(m *containerprepare.Machine, _ *containerprepare.Options) { m.Driver.GPUs = nil }, containerprepare.ErrUnbound},
-		"no module": {func(m *containerprepare.Machine, _ *containerprepare.Options) { m.Driver.Loaded = nil }, containerprepare.ErrNoModule},
-		"blacklist": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
+		"unbound":   {func(m *containerprepare.Observed, _ *containerprepare.Options) { m.Driver.GPUs = nil }, containerprepare.ErrUnbound},
+		"no module": {func(m *containerprepare.Observed, _ *containerprepare.Options) { m.Driver.Loaded = nil }, containerprepare.ErrNoModule},
+		"blacklist": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: "/etc/modprobe.d/gpustack.conf", Number: 3, Command: "blacklist", Module: "nvidia"}}
 		}, containerprepare.ErrBlacklisted},
-		"a blacklist in the kernel's arguments": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
+		"a blacklist in the kernel's arguments": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.CmdlineFile, Command: "modprobe.blacklist", Module: "nvidia"}}
 		}, containerprepare.ErrBlacklisted},
-		"our blacklist": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
+		"our blacklist": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.Blacklists = []modprobe.Line{{File: modprobe.OwnFiles()[0], Number: 3, Command: "blacklist", Module: "nvidia"}}
 		}, containerprepare.ErrBlacklisted},
-		"a kind of another program": {func(m *containerprepare.Machine, _ *containerprepare.Options) {
+		"a kind of another program": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.Folders.Files = []cdi.File{{Path: "/run/cdi/nvidia.yaml", Spec: &specs.Spec{Kind: cdi.GPUKind}}}
 		}, containerprepare.ErrKindTaken},
-		"an adapter as a GPU": {func(_ *containerprepare.Machine, o *containerprepare.Options) {
+		"an adapter as a GPU": {func(_ *containerprepare.Observed, o *containerprepare.Options) {
 			o.GPUs = []pci.Address{adapter}
 			o.HCAs = nil
 		}, containerprepare.ErrNoGPU},
-		"a GPU as an adapter": {func(_ *containerprepare.Machine, o *containerprepare.Options) { o.HCAs = []pci.Address{gpu} }, rdma.ErrNoDevice},
-		"not recorded": {func(_ *containerprepare.Machine, o *containerprepare.Options) {
+		"a GPU as an adapter": {func(_ *containerprepare.Observed, o *containerprepare.Options) { o.HCAs = []pci.Address{gpu} }, rdma.ErrNoDevice},
+		"not recorded": {func(_ *containerprepare.Observed, o *containerprepare.Options) {
 			o.Remove = []pci.Address{address(t, gpu1)}
 		}, container.ErrNotRecorded},
 	} {
@@ -275,7 +275,7 @@ func TestNotes(t *testing.T) {
 		tool     bool // nvidia-modprobe is installed
 		unit     bool
 		has, not []string
-		change   func(*containerprepare.Machine)
+		change   func(*containerprepare.Observed)
 	}{
 		"by default": {containerprepare.Options{}, true, true, []string{
 			"an image's own compatibility libraries (/usr/local/cuda/compat) are used only if its ld.so.conf names their folder, and then instead of the driver's",
@@ -285,10 +285,10 @@ func TestNotes(t *testing.T) {
 		"no nvidia-modprobe":  {containerprepare.Options{}, false, true, []string{modprobe}, nil, nil},
 		"no unit, and static": {containerprepare.Options{Static: &yes}, false, false, []string{"no boot makes the driver's nodes: the machine has no systemd"}, []string{modprobe, "gpustack-boot.service makes"}, nil},
 		"an adapter":          {adapter, false, true, []string{rdma.NoIsolation}, []string{modprobe}, nil},
-		"an adapter, exclusive now": {adapter, false, true, nil, []string{rdma.NoIsolation}, func(m *containerprepare.Machine) {
+		"an adapter, exclusive now": {adapter, false, true, nil, []string{rdma.NoIsolation}, func(m *containerprepare.Observed) {
 			m.Stack.Netns = &exclusive
 		}},
-		"an adapter, exclusive from the next boot on": {adapter, false, true, nil, []string{rdma.NoIsolation}, func(m *containerprepare.Machine) {
+		"an adapter, exclusive from the next boot on": {adapter, false, true, nil, []string{rdma.NoIsolation}, func(m *containerprepare.Observed) {
 			m.RDMA = &rdma.Record{Netns: exclusive}
 		}},
 	} {

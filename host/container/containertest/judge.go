@@ -48,7 +48,7 @@ var check = host.NewCommand("container check").Text()
 
 // judge returns why CUDA does not compute on the GPU where a program has asked libcuda, nil if it
 // does.
-func (m Machine) judge(a answer.Answer) []Cause {
+func (m Observed) judge(a answer.Answer) []Cause {
 	switch {
 	case a.LoadError != "":
 		return []Cause{m.notLoaded(a)}
@@ -92,7 +92,7 @@ func message(f answer.Failure) string {
 }
 
 // notLoaded returns why the loader found no libcuda.
-func (m Machine) notLoaded(a answer.Answer) Cause {
+func (m Observed) notLoaded(a answer.Answer) Cause {
 	device := strings.Join(m.Container.Devices, " ")
 	switch {
 	case !strings.Contains(a.LoadError, "No such file"):
@@ -113,7 +113,7 @@ func (m Machine) notLoaded(a answer.Answer) Cause {
 }
 
 // failed returns why a function of libcuda failed.
-func (m Machine) failed(a answer.Answer, f answer.Failure) Cause {
+func (m Observed) failed(a answer.Answer, f answer.Failure) Cause {
 	c := Cause{Message: message(f), Cause: f.Function + " failed in the container",
 		Remedy: host.Textf("journalctl -k --grep NVRM; %s", host.NewCommand("container check"))}
 	switch f.Result {
@@ -141,7 +141,7 @@ func (m Machine) failed(a answer.Answer, f answer.Failure) Cause {
 }
 
 // nodeCause returns what is wrong with the device nodes that CUDA needs, nil if nothing is.
-func (m Machine) nodeCause(a answer.Answer) *Cause {
+func (m Observed) nodeCause(a answer.Answer) *Cause {
 	needed := []string{"/dev/nvidiactl", nodeOf(m.Driver, m.Device), "/dev/nvidia-uvm"}
 	for _, node := range needed {
 		if !slices.ContainsFunc(a.Nodes, func(n answer.Node) bool { return n.Path == node }) {
@@ -171,7 +171,7 @@ func (m Machine) nodeCause(a answer.Answer) *Cause {
 }
 
 // extra returns the GPUs in a container besides the one that it was given.
-func (m Machine) extra(a answer.Answer) (addresses []string) {
+func (m Observed) extra(a answer.Answer) (addresses []string) {
 	for _, g := range a.GPUs {
 		if address, err := pci.ParseAddress(g.Address); err != nil || address != m.Device {
 			addresses = append(addresses, g.Address)

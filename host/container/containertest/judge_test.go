@@ -16,14 +16,14 @@ import (
 )
 
 // h200 is the machine of testdata/h200.txtar.
-func h200(t *testing.T) Machine {
+func h200(t *testing.T) Observed {
 	t.Helper()
 	address, err := pci.ParseAddress("0000:00:06.0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	minor := 0
-	return Machine{
+	return Observed{
 		Request:   Request{Device: address, Image: "localhost/cuda"},
 		Container: engine.Container{Devices: []string{"gpustack.local/gpu=0000:00:06.0"}},
 		Driver: nvidia.Driver{

@@ -24,8 +24,8 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// Machine is a machine on which a GPU can be tested in a container.
-type Machine struct {
+// Observed is a machine on which a GPU can be tested in a container.
+type Observed struct {
 	Request
 	Root      host.Root
 	Runner    host.Runner
@@ -48,8 +48,8 @@ var (
 
 // Observe reads the machine, and finds the image and the CDI device of the GPU. probe is cudaprobe
 // for this machine, nil if there is none. The error joins all that prevents the test.
-func Observe(ctx context.Context, root host.Root, r Request, probe []byte) (Machine, error) {
-	m := Machine{Request: r, Root: root, Runner: host.Runner{Root: root}, probe: probe}
+func Observe(ctx context.Context, root host.Root, r Request, probe []byte) (Observed, error) {
+	m := Observed{Request: r, Root: root, Runner: host.Runner{Root: root}, probe: probe}
 	var errs []error
 	if len(r.Command) == 0 && probe == nil {
 		errs = append(errs, ErrNoProbe)
@@ -70,7 +70,7 @@ func Observe(ctx context.Context, root host.Root, r Request, probe []byte) (Mach
 }
 
 // readDevice reads the driver and returns the name of the CDI device that gives containers the GPU.
-func (m *Machine) readDevice() (string, error) {
+func (m *Observed) readDevice() (string, error) {
 	devices, _, err := pci.Scan(m.Root, pci.Options{})
 	if err != nil {
 		return "", err

@@ -36,7 +36,7 @@ const inside = "/gpustack-cudaprobe"
 const mostOutput = 1 << 20
 
 // Test runs the program in a container.
-func (m Machine) Test(ctx context.Context) (r Result, err error) {
+func (m Observed) Test(ctx context.Context) (r Result, err error) {
 	program := m.Command
 	if len(program) == 0 {
 		file, remove, failed := edit.Scratch(m.Root, "cudaprobe", m.probe)
@@ -69,7 +69,7 @@ func (m Machine) Test(ctx context.Context) (r Result, err error) {
 var noLoader = host.LazyRegexp(`(?i)exec.*no such file or directory`)
 
 // run runs the program. An error is that of what started it; a failure of the program is a cause.
-func (m Machine) run(ctx context.Context, program []string) (r Result, err error) {
+func (m Observed) run(ctx context.Context, program []string) (r Result, err error) {
 	runner := m.Runner
 	runner.Limit, runner.Stop, runner.Expendable, runner.Most = m.Timeout, ctx.Done(), true, mostOutput
 	begun := time.Now()

@@ -62,7 +62,7 @@ func (v view) checks() checklist.List[view] {
 
 // Checked is what rdma check finds of a machine.
 type Checked struct {
-	Machine  Machine
+	Observed Observed
 	Verdict  checklist.Verdict
 	Findings []host.Finding
 	Warnings []string
@@ -74,11 +74,11 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 	if err != nil && !errors.Is(err, pci.ErrNoPCI) { // software devices need no PCI
 		return Checked{}, err
 	}
-	c := Checked{Machine: Observe(root, devices, journal)}
-	if c.Findings, c.Verdict, err = Verify(c.Machine); err != nil {
+	c := Checked{Observed: Observe(root, devices, journal)}
+	if c.Findings, c.Verdict, err = Verify(c.Observed); err != nil {
 		return Checked{}, fmt.Errorf("%s: %w", root.Path("/"), err)
 	}
-	stack := c.Machine.Stack.Value
+	stack := c.Observed.Stack.Value
 	c.Warnings = append(append([]string{}, warnings...), stack.Warnings...)
 	c.Warnings = append(c.Warnings, host.FlatMap(stack.Adapters, func(a rdma.Adapter) []string { return a.Warnings })...)
 	return c, nil
@@ -87,7 +87,7 @@ func Check(root host.Root, journal change.Seen) (Checked, error) {
 // Verify runs all checks. Its findings are in the order in which an operator would look for a
 // problem: adapters and their software, nodes, ports, limits, and the record. Each check has at
 // least one finding. It returns ErrNoDevice for a machine with nothing to check.
-func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
+func Verify(m Observed) ([]host.Finding, checklist.Verdict, error) {
 	if m.Stack.Seen() && m.Record.Seen() && m.Record.Value == nil && len(m.Stack.Value.Adapters) == 0 {
 		return nil, checklist.Unknown, ErrNoDevice
 	}
@@ -101,7 +101,7 @@ func Verify(m Machine) ([]host.Finding, checklist.Verdict, error) {
 
 // view is a machine with values that several checks use.
 type view struct {
-	Machine
+	Observed
 	phase phase
 }
 

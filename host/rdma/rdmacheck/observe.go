@@ -18,8 +18,8 @@ import (
 	"gpustack/host/steps"
 )
 
-// Machine is what the checks judge. A value that cannot be read has the error in its field.
-type Machine struct {
+// Observed is what the checks judge. A value that cannot be read has the error in its field.
+type Observed struct {
 	Devices pci.Devices
 	Stack   machine.Look[rdma.Stack]
 	Modules machine.Look[Modules]
@@ -58,9 +58,9 @@ const (
 
 // Observe reads what the checks judge. devices are all functions of the machine, and journal its
 // journal.
-func Observe(root host.Root, devices pci.Devices, journal change.Seen) Machine {
+func Observe(root host.Root, devices pci.Devices, journal change.Seen) Observed {
 	stack, err := rdma.Read(root, devices, rdma.Options{GIDs: true})
-	m := Machine{
+	m := Observed{
 		Devices: devices,
 		Stack:   machine.Saw("/sys/class/infiniband", stack, err),
 		Modules: readModules(root),
@@ -173,7 +173,7 @@ const (
 const offArgument = "gpustack=off"
 
 // phase determines whether the steps that were carried out are those of the record.
-func (m Machine) phase() phase {
+func (m Observed) phase() phase {
 	switch run := m.Result.Value; {
 	case m.Record.Value == nil:
 		return unrecorded
@@ -187,7 +187,7 @@ func (m Machine) phase() phase {
 
 // RebootRequired reports whether the record takes effect only at the next boot, or after a run of
 // gpustack-boot.service. It is Unknown if the record cannot be read.
-func (m Machine) RebootRequired() host.Bool {
+func (m Observed) RebootRequired() host.Bool {
 	if !m.Record.Seen() {
 		return host.Unknown
 	}

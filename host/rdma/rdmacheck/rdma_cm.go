@@ -12,7 +12,7 @@ import (
 )
 
 // reach returns why nothing can connect to a port by an IP address, or nil.
-func (m Machine) reach(a rdma.Adapter, p rdma.Port) error {
+func (m Observed) reach(a rdma.Adapter, p rdma.Port) error {
 	var addresses func(string) ([]netip.Addr, error)
 	if m.Addresses != nil {
 		addresses = func(netdev string) ([]netip.Addr, error) { return m.Addresses[netdev], nil }
@@ -23,7 +23,7 @@ func (m Machine) reach(a rdma.Adapter, p rdma.Port) error {
 
 // Reachable reports whether others can connect to a port of the machine by an IP address, as rdma
 // test does.
-func (m Machine) Reachable() bool {
+func (m Observed) Reachable() bool {
 	return slices.ContainsFunc(m.Stack.Value.Adapters, func(a rdma.Adapter) bool {
 		return a.Name != "" && slices.ContainsFunc(a.Ports, func(p rdma.Port) bool { return m.reach(a, p) == nil })
 	})

@@ -16,8 +16,8 @@ import (
 
 // TestMissing: what guests and InfiniBand need of the machine.
 func TestMissing(t *testing.T) {
-	without := func(module string) func(*testing.T, *rdmaprepare.Machine) {
-		return func(t *testing.T, m *rdmaprepare.Machine) {
+	without := func(module string) func(*testing.T, *rdmaprepare.Observed) {
+		return func(t *testing.T, m *rdmaprepare.Observed) {
 			root := hosttest.Lay(t, "-- lib/modules/6.1/modules.dep --\nkernel/"+module+".ko:\n")
 			names, err := modprobe.ReadNames(root, "6.1")
 			if err != nil {
@@ -26,19 +26,19 @@ func TestMissing(t *testing.T) {
 			m.Kernels = []modprobe.Modules{names}
 		}
 	}
-	contract := func(_ *testing.T, m *rdmaprepare.Machine) {
+	contract := func(_ *testing.T, m *rdmaprepare.Observed) {
 		m.IOMMU, m.Contract = iommu.State{Enabled: host.No}, &machine.Contract{}
 	}
 	for _, test := range []struct {
 		name   string
-		change func(*testing.T, *rdmaprepare.Machine)
+		change func(*testing.T, *rdmaprepare.Observed)
 		use    rdma.Use
 		want   string
 	}{
-		{"IOMMU off", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = host.No }, rdma.ForGuests,
+		{"IOMMU off", func(_ *testing.T, m *rdmaprepare.Observed) { m.IOMMU.Enabled = host.No }, rdma.ForGuests,
 			"the IOMMU is off, so no guest can have a device"},
 		{"IOMMU off, and on from the next boot", contract, rdma.ForGuests, ""},
-		{"IOMMU off, for containers", func(_ *testing.T, m *rdmaprepare.Machine) { m.IOMMU.Enabled = host.No }, rdma.ForContainers, ""},
+		{"IOMMU off, for containers", func(_ *testing.T, m *rdmaprepare.Observed) { m.IOMMU.Enabled = host.No }, rdma.ForContainers, ""},
 		{"no ib_ipoib", without("vfio-pci"), rdma.ForGuests,
 			"0000:0c:00.0: no installed kernel has the module ib_ipoib, through whose interface the kernel sets the GUIDs of VFs"},
 		{"no vfio-pci", without("ib_ipoib"), rdma.ForGuests, "no installed kernel has the module vfio-pci"},

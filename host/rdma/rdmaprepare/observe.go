@@ -25,8 +25,8 @@ import (
 // mlx4 is the driver of ConnectX-3 and older adapters.
 const mlx4 = "mlx4_core"
 
-// Machine is what a plan depends on.
-type Machine struct {
+// Observed is what a plan depends on.
+type Observed struct {
 	Devices    pci.Devices
 	Stack      rdma.Stack
 	Recorded   *rdma.Record        // nil if nothing is recorded
@@ -58,8 +58,8 @@ type Function struct {
 // [machine.ObserveRecord]. A file that cannot be read and might prevent a plan is an
 // error. What the host needs is read only if the options take something from it, existing VFs
 // included: else it must not prevent returning adapters.
-func Observe(root host.Root, seen machine.Machine, o Options) (Machine, error) {
-	m := Machine{
+func Observe(root host.Root, seen machine.Machine, o Options) (Observed, error) {
+	m := Observed{
 		Devices: seen.Devices.Value, Unread: seen.ScanWarnings, Contract: seen.Contract.Value, Containers: seen.Containers,
 		Functions: map[pci.Address]Function{},
 	}
@@ -108,14 +108,14 @@ func Observe(root host.Root, seen machine.Machine, o Options) (Machine, error) {
 }
 
 // readBonds reads the bonds of adapters.
-func (m Machine) readBonds(root host.Root) gate.Bonds {
+func (m Observed) readBonds(root host.Root) gate.Bonds {
 	adapters := host.Map(host.Filter(m.Stack.Adapters, func(a rdma.Adapter) bool { return a.Address != nil && !a.IsVF() }),
 		func(a rdma.Adapter) pci.Address { return *a.Address })
 	return gate.ReadBonds(root, adapters...)
 }
 
 // useOf returns what an adapter is for with the options.
-func (m Machine) useOf(a pci.Address, o Options) rdma.Use {
+func (m Observed) useOf(a pci.Address, o Options) rdma.Use {
 	var recorded rdma.Use
 	if p := m.Recorded.At(a); p != nil {
 		recorded = p.Use
@@ -190,7 +190,7 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 }
 
 // takes reports whether options take something from the host: an adapter, or VFs of a record.
-func (m Machine) takes(o Options) bool {
+func (m Observed) takes(o Options) bool {
 	removed := func(p rdma.Prepared) bool {
 		leaving := gate.Leaves(m.Devices, gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}, gate.Records{})
 		return slices.ContainsFunc(leaving, func(l gate.Leaving) bool { return l.Kind == gate.Removed })
@@ -201,21 +201,21 @@ func (m Machine) takes(o Options) bool {
 }
 
 // gate returns the part of the machine that determines what may leave it.
-func (m Machine) gate() gate.Host {
+func (m Observed) gate() gate.Host {
 	return gate.Host{Devices: m.Devices, Needs: m.Needs, Mediated: m.Mediated, Recorded: m.Contract, Containers: m.Containers, Bonds: m.Bonds}
 }
 
 // vfsOf returns the VFs of a function that exist now.
-func (m Machine) vfsOf(a pci.Address) []pci.Address { return m.Devices.VFs()[a] }
+func (m Observed) vfsOf(a pci.Address) []pci.Address { return m.Devices.VFs()[a] }
 
 // anyKernel reports whether at least one installed kernel has a module, loadable or built in.
-func (m Machine) anyKernel(module string) bool {
+func (m Observed) anyKernel(module string) bool {
 	return slices.ContainsFunc(m.Kernels, func(k modprobe.Modules) bool { return k.Loadable(module) || k.Builtin(module) })
 }
 
 // Absent returns an error that names the adapters of which the machine has none, if it has none of
 // those that the options name; for --if-present.
-func (m Machine) Absent(o Options) error {
+func (m Observed) Absent(o Options) error {
 	var errs []error
 	for _, a := range o.Add {
 		if m.Stack.At(a) != nil || m.Recorded.At(a) != nil {
@@ -227,9 +227,9 @@ func (m Machine) Absent(o Options) error {
 }
 
 // ReadPending reports whether functions that are recorded below root are not as they are after a
-// boot, as [Machine.Pending]. It reads no more than that depends on.
+// boot, as [Observed.Pending]. It reads no more than that depends on.
 func ReadPending(root host.Root) (bool, error) {
-	var m Machine
+	var m Observed
 	var err error
 	if m.Devices, _, err = pci.Scan(root, pci.Options{}); err != nil && !errors.Is(err, pci.ErrNoPCI) {
 		return false, err
@@ -242,7 +242,7 @@ func ReadPending(root host.Root) (bool, error) {
 
 // Pending reports whether the functions of a record are not as they are after a boot: their VFs do
 // not exist, or are bound to another driver.
-func (m Machine) Pending(r *rdma.Record) bool {
+func (m Observed) Pending(r *rdma.Record) bool {
 	if r == nil {
 		return false
 	}

@@ -29,7 +29,7 @@ type Plan struct {
 
 // NewPlan plans the files of a wanted record, and those of the unit that repeats the steps of every
 // boot, which no record may need any more.
-func NewPlan(m Machine, w Want) (Plan, error) {
+func NewPlan(m Observed, w Want) (Plan, error) {
 	unit, err := m.Unit.Plan(gate.Records{Guests: m.Contract, RDMA: &w.Record, Containers: m.Containers})
 	if err != nil {
 		return Plan{}, err
@@ -76,7 +76,7 @@ func NewPlan(m Machine, w Want) (Plan, error) {
 
 // modules returns the modules that a record needs and that a kernel has as a file, in the order in
 // which they are loaded.
-func (m Machine) modules(r rdma.Record) []string {
+func (m Observed) modules(r rdma.Record) []string {
 	if len(r.Adapters) == 0 {
 		return nil
 	}

@@ -49,7 +49,7 @@ var (
 )
 
 // Unnamed returns an error if options name no adapter, and none is recorded.
-func (o Options) Unnamed(m Machine) error {
+func (o Options) Unnamed(m Observed) error {
 	if m.Recorded != nil || len(o.Add)+len(o.Remove) > 0 || o.None {
 		return nil
 	}
@@ -77,8 +77,8 @@ type Want struct {
 }
 
 // NewWant returns the record that the options ask for. Its error names everything that prevents it.
-func NewWant(m Machine, o Options) (Want, error) {
-	w := wanting{Machine: m, Options: o}
+func NewWant(m Observed, o Options) (Want, error) {
+	w := wanting{Observed: m, Options: o}
 	w.Record = rdma.Record{Adapters: []rdma.Prepared{}, Files: []rdma.File{}}
 	if m.Recorded != nil && !o.None {
 		w.Record.Netns, w.Record.Adapters = m.Recorded.Netns, append(w.Record.Adapters, m.Recorded.Adapters...)
@@ -123,7 +123,7 @@ func NewWant(m Machine, o Options) (Want, error) {
 
 // wanting builds a Want.
 type wanting struct {
-	Machine
+	Observed
 	Options
 	Want
 	lifted []pci.Address // adapters that leave the host, or whose VFs do, because --allow names them
