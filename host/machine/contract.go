@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"fmt"
 	"slices"
 
 	"gpustack/host"
@@ -23,8 +22,8 @@ type Contract struct {
 	NVSwitch NVSwitch      `json:"nvswitch"`                // "" where no choice was made
 	TakeOver bool          `json:"take_over"`               // --take-over was given
 	// Functions are all functions for guests, ordered by address: the selected ones, and the other
-	// functions of their cards and IOMMU groups. In the file they are among those for containers.
-	Functions []Function `json:"-"`
+	// functions of their cards and IOMMU groups.
+	Functions []Function `json:"functions"`
 	Arguments []string   `json:"arguments"` // of the kernel
 	Files     []Hash     `json:"files"`
 }
@@ -164,17 +163,6 @@ type Hash struct {
 func ReadContract(root host.Root) (*Contract, error) {
 	guests, _, err := ReadRecord(root)
 	return guests, err
-}
-
-// check returns an error unless each selected function is among the recorded ones, as in every
-// contract that host prepare writes: without its record, it cannot be compared with the machine.
-func (c *Contract) check() error {
-	for _, a := range c.Selected {
-		if c.At(a) == nil {
-			return fmt.Errorf("malformed: selected %s is not among the functions", a)
-		}
-	}
-	return nil
 }
 
 // Drivers that bind a function for passthrough and do not use it.

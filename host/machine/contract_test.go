@@ -9,9 +9,9 @@ import (
 	"gpustack/host/pci"
 )
 
-const recorded = `{"schema": 1, "kind": "contract", "driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [], "lifted": [], "allow_unsafe_interrupts": false, "nvswitch": "", "take_over": false,
+const recorded = `{"schema": 1, "kind": "contract", "guests": {"driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [], "allow_unsafe_interrupts": false, "nvswitch": "", "take_over": false,
 "functions": [{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4", "subsystem_vendor_id": null, "subsystem_id": null,
-"bridges": [], "sysfs_path": null, "boot_vga": false, "iommu_group": null, "group_members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}`
+"bridges": [], "sysfs_path": null, "boot_vga": false, "iommu_group": null, "group_members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}}`
 
 // TestReadContract: a record with unknown fields can be read, one that lacks something cannot.
 func TestReadContract(t *testing.T) {
@@ -19,11 +19,12 @@ func TestReadContract(t *testing.T) {
 		{"as it is", "", "", ""},
 		{"unknown fields", `"by": "ids"`, `"by": "ids", "later": {}`, ""},
 		{"a field missing", `"driver": "vfio-pci", "selected"`, `"selected"`, "driver is missing"},
-		{"a field of a function missing", `, "by": "ids"`, ``, "functions[0]: malformed JSON: by is missing"},
+		{"a field of a function missing", `, "by": "ids"`, ``, "guests.functions[0].by is missing"},
 		{"a null address", `["0000:84:00.0"]`, `[null]`, "selected[0] is null"},
 		{"a selected function without its record", `["0000:84:00.0"]`, `["0000:84:00.0", "0000:85:00.0"]`,
 			"malformed: selected 0000:85:00.0 is not among the functions"},
-		{"cut off", `"files": []}`, ``, "ends early"},
+		{"cut off", `"files": []}}`, ``, "ends early"},
+		{"no role", `"guests"`, `"others"`, "malformed: records neither guests nor containers"},
 		{"another schema", `"schema": 1`, `"schema": 3`, "contract.json: schema 3: this version of gpustack reads schema 1"},
 	} {
 		root := hosttest.Lay(t, "-- var/lib/gpustack/contract.json --\n"+strings.Replace(recorded, c.old, c.new, 1)+"\n")

@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
+	"strings"
 
 	"gpustack/host"
-	"gpustack/host/pci"
 )
 
 // RecordText returns the content of the contract's file: what is recorded for guests and for
@@ -20,60 +20,38 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	var errs []error
-	separator := "{\n"
-	field := func(name string, value any) {
+	write := func(format string, value any) {
 		line, err := json.Marshal(value)
 		errs = append(errs, err)
-		fmt.Fprintf(&b, "%s  %q: %s", separator, name, line)
-		separator = ",\n"
+		fmt.Fprintf(&b, format, line)
 	}
-	list := func(name string, values []any) {
-		fmt.Fprintf(&b, "%s  %q: [", separator, name)
-		for i, value := range values {
-			if i > 0 {
-				b.WriteString(",")
+	section := func(name string, of reflect.Value) {
+		separator := fmt.Sprintf(",\n  %q: {\n", name)
+		for i := range of.NumField() {
+			value := of.Field(i)
+			fmt.Fprintf(&b, "%s    %q: ", separator, of.Type().Field(i).Tag.Get("json"))
+			separator = ",\n"
+			switch value.Interface().(type) {
+			case []Function, []ContainerFunction, []Hash:
+				b.WriteString("[")
+				for k := range value.Len() {
+					write(strings.Repeat(",", min(k, 1))+"\n      %s", value.Index(k).Interface())
+				}
+				b.WriteString("]")
+			default:
+				write("%s", value.Interface())
 			}
-			line, err := json.Marshal(value)
-			errs = append(errs, err)
-			fmt.Fprintf(&b, "\n    %s", line)
 		}
-		b.WriteString("]")
-		separator = ",\n"
+		b.WriteString("\n  }")
 	}
-	files := func(name string, hashes []Hash) { list(name, host.Map(hashes, func(h Hash) any { return h })) }
-	field("schema", host.Schema)
-	field("kind", contractKind)
-	var functions []recordLine
+	write("{\n  \"schema\": %s", host.Schema)
+	write(",\n  \"kind\": %s", contractKind)
 	if guests != nil {
-		field("driver", guests.Driver)
-		field("selected", guests.Selected)
-		field("allowed", guests.Allowed)
-		field("allow_unsafe_interrupts", guests.Unsafe)
-		field("nvswitch", guests.NVSwitch)
-		field("take_over", guests.TakeOver)
-	}
-	for _, f := range guests.All() {
-		functions = append(functions, recordLine{f.Address, f})
-	}
-	for _, f := range containers.All() {
-		functions = append(functions, recordLine{f.Address, roled{OfContainer, f}})
-	}
-	slices.SortStableFunc(functions, func(a, b recordLine) int { return a.address.Compare(b.address) })
-	list("functions", host.Map(functions, func(l recordLine) any { return l.value }))
-	if guests != nil {
-		field("arguments", guests.Arguments)
-		files("files", guests.Files)
+		section("guests", reflect.ValueOf(*guests))
 	}
 	if containers != nil {
-		field("containers", containers.Options)
-		files("container_files", containers.Files)
+		section("containers", reflect.ValueOf(*containers))
 	}
 	b.WriteString("\n}\n")
 	return b.Bytes(), errors.Join(errs...)
-}
-
-// recordLine is a line of the list of functions, with the address by which it is ordered.
-type recordLine struct {
-	address pci.Address
-	value   any
 }

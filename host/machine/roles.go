@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,12 +23,12 @@ const (
 const contractKind = "contract"
 
 // Containers is what container prepare has recorded: the functions whose role is container, and how
-// containers get them. It is a part of the contract's file, whose list of functions has a role for
-// each, so that no function can have two.
+// containers get them. It is a section of the contract's file, which is read as a whole, so that no
+// function can have two roles.
 type Containers struct {
-	Functions []ContainerFunction // ordered by address
-	Options   ContainerOptions
-	Files     []Hash // that were written with the record
+	Options   ContainerOptions    `json:"options"`
+	Functions []ContainerFunction `json:"functions"` // ordered by address
+	Files     []Hash              `json:"files"`     // that were written with the record
 }
 
 // ContainerFunction is the record of a function for containers.
@@ -113,12 +112,6 @@ func RoleOf(guests *Contract, containers *Containers, a pci.Address) Role {
 	}
 }
 
-// roled is a function in the file, with its role. Functions for guests have none there.
-type roled struct {
-	Role Role `json:"role"`
-	ContainerFunction
-}
-
 // ReadRecord returns what is recorded for guests and for containers, nil for nothing.
 func ReadRecord(root host.Root) (*Contract, *Containers, error) {
 	data, err := root.ReadFile(ContractFile)
@@ -144,75 +137,38 @@ func ParseRecord(data []byte) (*Contract, *Containers, error) {
 	if err := host.DecodeSchema(ContractFile, contractKind, data, &file); err != nil {
 		return nil, nil, err
 	}
-	guests, containers, err := file.parse(data)
-	if err != nil {
-		return nil, nil, host.OfFile(ContractFile, err)
+	if err := file.check(); err != nil {
+		return nil, nil, host.OfFile(ContractFile, fmt.Errorf("malformed: %w", err))
 	}
-	return guests, containers, nil
+	return file.Guests, file.Containers, nil
 }
 
-// recordFile is what the file has for containers, with what shows whether it has something for
-// guests.
+// recordFile is the file, with a section for each role.
 type recordFile struct {
-	Driver    *string           `json:"driver,omitempty"`
-	Functions []json.RawMessage `json:"functions"`
-	Options   *ContainerOptions `json:"containers,omitempty"`
-	Files     []Hash            `json:"container_files,omitempty"`
+	Guests     *Contract   `json:"guests,omitempty"`
+	Containers *Containers `json:"containers,omitempty"`
 }
 
-func (r recordFile) parse(data []byte) (guests *Contract, containers *Containers, err error) {
-	ofGuests, ofContainers, err := r.roles()
-	if err != nil {
-		return nil, nil, err
+// check orders the functions by address, as they are written: a person may have edited the file. It
+// returns an error unless each has one role, and each selected one is recorded, as in every contract
+// that host prepare writes: without its record, it cannot be compared with the machine.
+func (r recordFile) check() error {
+	if r.Guests == nil && r.Containers == nil {
+		return errors.New("records neither guests nor containers")
 	}
-	switch {
-	case r.Options != nil && r.Files != nil:
-		containers = &Containers{Functions: ofContainers, Options: *r.Options, Files: r.Files}
-	case r.Options != nil || r.Files != nil || len(ofContainers) > 0:
-		return nil, nil, errors.New("malformed: containers or container_files is missing")
+	all := slices.Concat(r.Guests.Addresses(), r.Containers.Addresses())
+	slices.SortFunc(all, pci.Address.Compare)
+	for i := range len(all) - 1 {
+		if all[i] == all[i+1] {
+			return fmt.Errorf("%s is recorded twice: a function has one role", all[i])
+		}
 	}
-	if containers == nil || r.Driver != nil || len(ofGuests) > 0 {
-		guests = &Contract{Functions: ofGuests}
-		if err := host.DecodeJSON(data, guests); err != nil {
-			return nil, nil, err
+	slices.SortFunc(r.Guests.All(), func(a, b Function) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(r.Containers.All(), func(a, b ContainerFunction) int { return a.Address.Compare(b.Address) })
+	for _, a := range host.Value(r.Guests).Selected {
+		if r.Guests.At(a) == nil {
+			return fmt.Errorf("selected %s is not among the functions", a)
 		}
-		err = guests.check()
 	}
-	return guests, containers, err
-}
-
-// roles returns the functions for guests and those for containers, ordered by address as they are
-// written: a person may have edited the file.
-func (r recordFile) roles() (guests []Function, containers []ContainerFunction, err error) {
-	guests, containers = []Function{}, []ContainerFunction{}
-	seen := map[pci.Address]bool{}
-	for i, text := range r.Functions {
-		var of struct {
-			Address pci.Address `json:"address"`
-			Role    *Role       `json:"role,omitempty"`
-		}
-		err := json.Unmarshal(text, &of) // what it lacks is named below
-		switch {
-		case err != nil:
-		case seen[of.Address]:
-			return nil, nil, fmt.Errorf("malformed: %s is recorded twice: a function has one role", of.Address)
-		case of.Role == nil:
-			var f Function
-			err = host.DecodeJSON(text, &f)
-			guests = append(guests, f)
-		case *of.Role == OfContainer:
-			var f ContainerFunction
-			err = host.DecodeJSON(text, &f)
-			containers = append(containers, f)
-		default:
-			err = fmt.Errorf("role %q is unknown", *of.Role)
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("functions[%d]: %w", i, err)
-		}
-		seen[of.Address] = true
-	}
-	slices.SortFunc(guests, func(a, b Function) int { return a.Address.Compare(b.Address) })
-	slices.SortFunc(containers, func(a, b ContainerFunction) int { return a.Address.Compare(b.Address) })
-	return guests, containers, nil
+	return nil
 }

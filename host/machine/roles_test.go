@@ -38,11 +38,10 @@ func TestRoles(t *testing.T) {
 		{"containers", nil, containers, "", "", ""},
 		{"both", guests, containers, "", "", ""},
 		{"one function twice", guests, containers, "0000:83:00.0", "0000:84:00.0", "malformed: 0000:84:00.0 is recorded twice: a function has one role"},
-		{"another role", guests, containers, `"role":"container"`, `"role":"stage"`, `functions[0]: role "stage" is unknown`},
-		{"no options", guests, containers, `"containers":`, `"container":`, "containers or container_files is missing"},
-		{"no list", nil, containers, `"functions":`, `"function":`, "functions is missing"},
-		{"half a function", nil, containers, `"product_id":"20b2",`, "", "functions[0]: malformed JSON: product_id is missing"},
-		{"guests without a driver", guests, containers, `"driver": "vfio-pci",`, "", "driver is missing"},
+		{"no options", guests, containers, `"options":`, `"option":`, "containers.options is missing"},
+		{"no list", nil, containers, `"functions":`, `"function":`, "containers.functions is missing"},
+		{"half a function", nil, containers, `"product_id":"20b2",`, "", "containers.functions[0].product_id is missing"},
+		{"guests without a driver", guests, containers, `"driver": "vfio-pci",`, "", "guests.driver is missing"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, err := machine.RecordText(test.guests, test.containers)

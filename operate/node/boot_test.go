@@ -21,8 +21,8 @@ const (
 	record = `{"schema":1,"kind":"rdma record","adapters": [], "allowed": [], "files": []}`
 	spec   = "run/cdi/gpustack-gpu.json"
 	// ofContainers is a record of container prepare.
-	ofContainers = `{"schema":1,"kind":"contract","functions": [], "containers": {"umad_nodes": false, "static": false, ` +
-		`"library_path": false}, "container_files": []}`
+	ofContainers = `{"schema":1,"kind":"contract","containers": {"options": {"umad_nodes": false, "static": false, ` +
+		`"library_path": false}, "functions": [], "files": []}}`
 )
 
 // TestSteps: on a tree that is not a running machine, no step is carried out or reverted. What no

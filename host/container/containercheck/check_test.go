@@ -184,20 +184,20 @@ func (n *tree) record(addresses ...string) {
 		functions = append(functions, fmt.Sprintf(`{"address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,"subsystem_id":null,`+
 			`"bridges":[],"sysfs_path":null,"boot_vga":false,"iommu_group":null,"group_members":[],"driver":"vfio-pci","by":"ids"}`, a))
 	}
-	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","driver":"vfio-pci","selected":[%s],"allowed":[],"lifted":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,`+
-		`"functions":[%s],"arguments":[],"files":[]}`, strings.Join(selected, ","), strings.Join(functions, ","))
+	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":[%s],"allowed":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,`+
+		`"functions":[%s],"arguments":[],"files":[]}}`, strings.Join(selected, ","), strings.Join(functions, ","))
 }
 
 // recordContainers adds a record of container prepare with GPUs.
 func (n *tree) recordContainers(addresses ...string) {
 	var functions []string
 	for _, a := range addresses {
-		functions = append(functions, fmt.Sprintf(`{"role":"container","address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,`+
+		functions = append(functions, fmt.Sprintf(`{"address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,`+
 			`"subsystem_id":null,"bridges": [],"hca":false}`, a))
 	}
-	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","functions":[%s],"containers":{"umad_nodes":false,`+
+	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","containers":{"functions":[%s],"options":{"umad_nodes":false,`+
 		`"static":true,"library_path":false},`+
-		`"container_files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]}`, strings.Join(functions, ","))
+		`"files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]}}`, strings.Join(functions, ","))
 	n.files["etc/modules-load.d/x.conf"] = "nvidia"
 }
 
