@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova/conf"
 )
 
@@ -217,13 +218,19 @@ func (f Filters) lacking(need []string) (paths []string) {
 	return paths
 }
 
-// filters enables the filters that aliases need, and removes empty items and filters that the
-// release does not have.
-func (p *planner) filters(aliases []Alias) error {
-	r, need := p.options.Release, neededFilters(aliases)
+// planFilters enables the filters that aliases need, makes them available if the configuration restricts
+// them, and removes empty items and filters that the release does not have.
+func planFilters(read sources, o Options, wanted []Alias) step {
+	aliases := slices.Concat(wanted, o.keptAliases())
+	if !o.Role.Controls() || len(aliases)+len(o.HCAs) == 0 {
+		return step{}
+	}
+	r, need := o.Release, neededFilters(aliases)
+	now := read.Scheduler().Filters(r)
+	var removed []string
 	list := func(have string, set bool) string {
-		f, separator := p.side().Scheduler().Filters(r), ","
-		if f.Enabled = r.DefaultFilters(); set {
+		f, separator := Filters{Enabled: r.DefaultFilters(), Available: now.Available}, ","
+		if set {
 			f.Enabled = conf.ParseList(have)
 			if strings.Contains(have, ", ") {
 				separator = ", "
@@ -231,32 +238,21 @@ func (p *planner) filters(aliases []Alias) error {
 		}
 		kept, dropped := f.with(need, r)
 		for _, name := range dropped {
-			if !slices.Contains(p.plan.Dropped, name) {
-				p.plan.Dropped = append(p.plan.Dropped, name)
+			if !slices.Contains(removed, name) {
+				removed = append(removed, name)
 			}
 		}
 		return strings.Join(kept, separator)
 	}
 	same := func(have, want string) bool { return slices.Equal(conf.ParseList(have), conf.ParseList(want)) }
-	if err := p.each(r.FilterNames(), list, same, programScheduler); err != nil {
-		return err
+	st := read.each(r.FilterNames(), list, same, programScheduler)
+	st.Dropped = removed
+	if paths := now.lacking(need); paths != nil && st.err == nil {
+		target, names := read.target(), r.availableNames()
+		values := host.Map(target.File.Find(names...), func(o conf.Option) string { return o.Value })
+		st.settings = append(st.settings, setting{target.Name, conf.Setting{Names: names, Values: append(values, paths...), Multi: true}, []string{programScheduler}})
 	}
-	return p.available(need)
-}
-
-// available makes the filters available if the configuration restricts them.
-func (p *planner) available(need []string) error {
-	r := p.options.Release
-	paths := p.side().Scheduler().Filters(r).lacking(need)
-	if paths == nil {
-		return nil
-	}
-	target := p.target()
-	var values []string
-	for _, o := range target.file.Find(r.availableNames()...) {
-		values = append(values, o.Value)
-	}
-	return p.set(target, conf.Setting{Names: r.availableNames(), Values: append(values, paths...), Multi: true}, programScheduler)
+	return st
 }
 
 // rendered returns the filters of nova-scheduler of this machine with those that are needed, as a plan

@@ -174,22 +174,3 @@ func lacking(lacks []Part) string {
 	}
 	return fmt.Sprintf("the versions of %s are unknown: %s give them", strings.Join(unknown, " and "), strings.Join(flags, " and "))
 }
-
-// keepLiveMigratable gives a wanted spec the live_migratable that it lacks because the versions of
-// the hypervisor are unknown, if a spec of the same devices has it.
-func (p *planner) keepLiveMigratable(all []*value, w Spec) (Spec, error) {
-	if w.unwritten == "" {
-		return w, nil
-	}
-	with := w
-	with.LiveMigratable = w.unwritten
-	planned, err := parsed(with)
-	hardware := p.options.hardware()
-	if slices.ContainsFunc(specsOf(all), func(s *at) bool {
-		return HasLiveMigratable(s.Spec, p.options.Release) && !slices.Contains(planned.Lost(s.Spec), "live_migratable") &&
-			hardware.Contains(s.Spec, planned) && hardware.Contains(planned, s.Spec)
-	}) {
-		return with, err
-	}
-	return w, err
-}

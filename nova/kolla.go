@@ -85,9 +85,9 @@ func (k kolla) files() (files []kollaFile, err error) {
 // planned returns the files that kolla-ansible has generated for a program, as a plan leaves them.
 // Their lines with an older name of an option are of kolla-ansible's template, where they remain.
 func (k kolla) planned(program string) (Side, error) {
-	role, files := Controller, slices.Clone(k.generatedFor(program))
-	if program == programCompute {
-		role = Compute
+	o, files := k.Options, slices.Clone(k.generatedFor(program))
+	if o.Role = Controller; program == programCompute {
+		o.Role = Compute
 	}
 	for i, f := range files {
 		for _, older := range slices.Concat(k.Release.AliasNames()[1:], k.Release.SpecNames()[1:]) {
@@ -98,8 +98,10 @@ func (k kolla) planned(program string) (Side, error) {
 			files[i].File = file
 		}
 	}
-	p, err := k.planIn(role, kollaDir+program+"/nova.conf", files, k.want)
-	return p.side(), err
+	read := newSources(o, kollaDir+program+"/nova.conf", files)
+	aliases := planAliases(read, o, k.want.Aliases)
+	after, _, err := read.with(aliases, planSpecs(read, o, read.after(aliases), k.want.Specs))
+	return after, err
 }
 
 // all returns an option of several values with those that the side has.

@@ -27,15 +27,15 @@ func (i *item) equals(object map[string]any) bool {
 	return reflect.DeepEqual(have, i.object)
 }
 
-// aliases sets the wanted aliases. The values in all files and under all names count. Existing ones
+// planAliases plans the wanted aliases. The values in all files and under all names count. Existing ones
 // stay; those with the name of a wanted alias are updated. A wanted alias in a file that not all of
 // the programs that need it read is moved to one that they do.
-func (p *planner) aliases(wanted []Alias) error {
+func planAliases(read sources, o Options, wanted []Alias) (st step) {
 	var programs []string
-	if p.options.Role.Computes() {
+	if o.Role.Computes() {
 		programs = append(programs, programCompute)
 	}
-	if p.options.Role.Controls() {
+	if o.Role.Controls() {
 		programs = append(programs, programAPI)
 	}
 	var items []*item
@@ -43,50 +43,43 @@ func (p *planner) aliases(wanted []Alias) error {
 		object, err := conf.Object(a)
 		text, textErr := conf.FormatJSON(a)
 		if err := errors.Join(err, textErr); err != nil {
-			return err
+			return step{err: err}
 		}
 		items = append(items, &item{text: text, object: object})
 	}
-	names, sources := p.options.Release.AliasNames(), p.of(programs...)
-	for _, s := range sources {
-		for _, o := range s.file.Find(names...) {
-			for _, it := range items {
-				it.isThere = it.isThere || p.serves(s, programs) && slices.ContainsFunc(conf.ParseObjects(o.Value), it.equals)
-			}
+	names, files := o.Release.AliasNames(), read.of(programs...)
+	for _, l := range (Side{Files: files}).Find(names...) {
+		for _, it := range items {
+			it.isThere = it.isThere || read.serves(l.File, programs) && slices.ContainsFunc(conf.ParseObjects(l.Value), it.equals)
 		}
 	}
 	var errs []error
-	values := map[*source][]string{}
-	for _, s := range sources {
-		for _, o := range s.file.Find(names...) {
-			planned, err := p.alias(s, o, items, p.serves(s, programs))
-			values[s], errs = append(values[s], planned...), append(errs, err)
-		}
+	values := map[string][]string{} // by file
+	for _, l := range (Side{Files: files}).Find(names...) {
+		planned, noted, err := planAlias(read, l, items, read.serves(l.File, programs), o.Remove)
+		values[l.File], errs = append(values[l.File], planned...), append(errs, err)
+		st.add(noted)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return step{err: err}
 	}
 	for _, it := range items {
-		if !it.isThere {
-			values[p.target()] = append(values[p.target()], it.text)
+		if target := read.target().Name; !it.isThere {
+			values[target] = append(values[target], it.text)
 		}
 	}
-	for _, s := range sources {
-		if p.isFixed(s) {
-			continue
-		}
-		setting := conf.Setting{Names: names, Values: values[s], Multi: true, Same: sameButBreaks}
-		if err := p.set(s, setting, programs...); err != nil {
-			return err
+	for _, f := range files {
+		if !read.isFixed(f.Name) {
+			st.settings = append(st.settings, setting{f.Name, conf.Setting{Names: names, Values: values[f.Name], Multi: true, Same: sameButBreaks}, programs})
 		}
 	}
-	return nil
+	return st
 }
 
-// alias returns what becomes of an existing value of the option alias, nil if the plan leaves it out.
+// planAlias returns what becomes of an existing line of the option alias, nil if the plan leaves it out.
 // isCommon says that all programs that need aliases read the file.
-func (p *planner) alias(s *source, o conf.Option, items []*item, isCommon bool) (planned []string, err error) {
-	have := conf.ParseObjects(o.Value)
+func planAlias(read sources, l Placed, items []*item, isCommon bool, remove []string) (planned []string, noted notes, err error) {
+	have, text := conf.ParseObjects(l.Value), onOneLine(l.Value)
 	var of Named
 	if len(have) == 1 {
 		of, _ = newNamed(have[0], "")
@@ -95,22 +88,20 @@ func (p *planner) alias(s *source, o conf.Option, items []*item, isCommon bool) 
 	free := slices.DeleteFunc(slices.Clone(named), func(it *item) bool { return it.isThere })
 	switch {
 	case isCommon && slices.ContainsFunc(items, func(it *item) bool { return slices.ContainsFunc(have, it.equals) }):
-		return []string{onOneLine(o.Value)}, nil
+		return []string{text}, notes{}, nil
 	case len(named) > 0 && !isCommon:
-		return nil, p.fixed(s, o.Line(), "the same alias", "exists in a file that only "+ReadBy(s.name, p.where.File)+" reads")
+		return nil, notes{}, read.fixed(l.File, l.Line(), "the same alias", "exists in a file that only "+ReadBy(l.File, read.place.File)+" reads")
 	case len(free) > 0: // a name may have several products
 		i := slices.IndexFunc(free, func(it *item) bool {
 			return have[0]["vendor_id"] == it.object["vendor_id"] && have[0]["product_id"] == it.object["product_id"]
 		})
 		it := free[max(i, 0)]
 		it.isThere = true
-		return []string{it.text}, p.fixed(s, o.Line(), "the same alias", "exists with different values")
+		return []string{it.text}, notes{}, read.fixed(l.File, l.Line(), "the same alias", "exists with different values")
 	}
-	line := fmt.Sprintf("%s:%d: %s", s.name, o.Line(), onOneLine(o.Value))
-	if of.Name == "" || !slices.Contains(p.options.Remove, of.Name) {
-		p.plan.Kept = append(p.plan.Kept, line)
-		return []string{onOneLine(o.Value)}, nil
+	line := []string{fmt.Sprintf("%s:%d: %s", l.File, l.Line(), text)}
+	if of.Name == "" || !slices.Contains(remove, of.Name) {
+		return []string{text}, notes{Kept: line}, nil
 	}
-	p.plan.Removed = append(p.plan.Removed, line)
-	return nil, p.fixed(s, o.Line(), "--remove-alias", "would remove the line")
+	return nil, notes{Removed: line}, read.fixed(l.File, l.Line(), "--remove-alias", "would remove the line")
 }

@@ -30,7 +30,6 @@ var (
 
 // value is one value of device_spec in the plan.
 type value struct {
-	source *source
 	line   devspec.Line
 	specs  []*at
 	ours   bool
@@ -46,23 +45,18 @@ type at struct {
 	dropped  bool // the plan leaves it out
 }
 
-func (s *source) group() string {
-	return FileGroup(s.name)
+func (v *value) group() string {
+	return FileGroup(v.line.File)
 }
 
-// values returns all values of device_spec in sources, in the order in which Nova reads them, with
-// their lines in the files on disk. It is called before device_spec is planned.
-func (p *planner) values(sources []*source) (all []*value) {
-	number := 0
-	for _, s := range sources {
-		for _, line := range devspec.Lines([]conf.Source{{Name: s.name, File: s.before}}, p.options.Release.SpecNames()) {
-			v := &value{source: s, line: line}
-			for _, spec := range line.Specs {
-				number++
-				v.specs = append(v.specs, &at{value: v, Spec: spec, number: number})
-			}
-			all = append(all, v)
+// valuesOf returns all values of device_spec, in the order in which Nova reads them.
+func valuesOf(lines []devspec.Line) (all []*value) {
+	for _, line := range lines {
+		v := &value{line: line}
+		for i, spec := range line.Specs {
+			v.specs = append(v.specs, &at{value: v, Spec: spec, number: line.First + i})
 		}
+		all = append(all, v)
 	}
 	return all
 }
@@ -75,33 +69,34 @@ func onOneLine(value string) string {
 // sameButBreaks reports whether an existing value is a wanted one, which is on one line.
 func sameButBreaks(have, want string) bool { return onOneLine(have) == want }
 
-// specs sets device_spec. Existing values keep their order. gpustack's own values are updated, or
+// planSpecs plans device_spec. Existing values keep their order. gpustack's own values are updated, or
 // inserted before the first value that would shadow them. Older names of the option are replaced:
 // Nova reads their values before those of the current name. Errors are of all planned specs at once.
-func (p *planner) specs(wanted []Spec) error {
-	all := p.values(p.of(programCompute))
+// aliased is the files with the planned aliases.
+func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
+	if !o.Role.Computes() {
+		return step{}
+	}
+	all := valuesOf(devspec.Lines(read.of(programCompute), o.Release.SpecNames()))
 	var planned []wantedSpec
 	for _, w := range wanted {
-		w, err := p.keepLiveMigratable(all, w)
+		want, err := newWantedSpec(o.keepLiveMigratable(all, w))
 		if err != nil {
-			return err
-		}
-		want, err := newWantedSpec(w)
-		if err != nil {
-			return err
+			return step{err: err}
 		}
 		planned = append(planned, want)
 	}
-	if err := p.removeSpecs(all); err != nil {
-		return err
+	noted, err := removeSpecs(read, o, aliased, all)
+	if err != nil {
+		return step{err: err}
 	}
-	p.replace(all, planned)
-	hardware := p.options.hardware()
+	noted.Warnings = append(noted.Warnings, replaceSpecs(read, o, all, planned)...)
+	hardware := o.hardware()
 	var errs []error
 	var last []string // after all others
 	for _, want := range planned {
-		end, err := p.place(hardware, all, want)
-		errs = append(errs, err)
+		end, warnings, err := placeSpec(read, hardware, all, want)
+		noted.Warnings, errs = append(noted.Warnings, warnings...), append(errs, err)
 		if end != "" {
 			last = append(last, end)
 		}
@@ -110,44 +105,59 @@ func (p *planner) specs(wanted []Spec) error {
 		s.dropped = s.replaced
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err
+		return step{err: err}
 	}
-	if err := p.keepsDevices(all, planned); err != nil {
-		return err
+	if err := keepsDevices(o, all, planned); err != nil {
+		return step{err: err}
 	}
-	return p.writeSpecs(all, last)
+	st := writeSpecs(read, o.Release, all, last)
+	st.add(noted)
+	return st
 }
 
-// writeSpecs sets device_spec in the sources as it is planned, and notes the values that are not
+// keepLiveMigratable gives a wanted spec the live_migratable that it lacks because the versions of
+// the hypervisor are unknown, if a spec of the same devices has it. A spec that cannot be parsed is
+// an error of newWantedSpec.
+func (o Options) keepLiveMigratable(all []*value, w Spec) Spec {
+	with := w
+	with.LiveMigratable = w.unwritten
+	planned, err := parsed(with)
+	hardware := o.hardware()
+	if w.unwritten != "" && err == nil && slices.ContainsFunc(specsOf(all), func(s *at) bool {
+		return HasLiveMigratable(s.Spec, o.Release) && !slices.Contains(planned.Lost(s.Spec), "live_migratable") &&
+			hardware.Contains(s.Spec, planned) && hardware.Contains(planned, s.Spec)
+	}) {
+		return with
+	}
+	return w
+}
+
+// writeSpecs sets device_spec in the files as it is planned, and notes the values that are not
 // gpustack's. last are the values after all others.
-func (p *planner) writeSpecs(all []*value, last []string) error {
-	for _, s := range p.of(programCompute) {
+func writeSpecs(read sources, r Release, all []*value, last []string) (st step) {
+	for _, f := range read.of(programCompute) {
 		var values []string
 		for _, v := range all {
-			if v.source != s {
+			if v.line.File != f.Name {
 				continue
 			}
 			kept, err := v.kept()
 			if err != nil {
-				return fmt.Errorf("%s: %w", v.line.Where(), err)
+				return step{err: fmt.Errorf("%s: %w", v.line.Where(), err)}
 			}
 			values = append(append(values, v.before...), kept...)
 			if !v.ours && len(kept) > 0 {
-				p.plan.Kept = append(p.plan.Kept, v.line.Where()+": "+onOneLine(v.line.Option.Value))
+				st.Kept = append(st.Kept, v.line.Where()+": "+onOneLine(v.line.Option.Value))
 			}
 		}
-		if s == p.target() {
+		if f.Name == read.target().Name {
 			values = append(values, last...)
 		}
-		if p.isFixed(s) {
-			continue
-		}
-		setting := conf.Setting{Names: p.options.Release.SpecNames(), Values: values, Multi: true, Same: sameButBreaks}
-		if err := p.set(s, setting, programCompute); err != nil {
-			return err
+		if !read.isFixed(f.Name) {
+			st.settings = append(st.settings, setting{f.Name, conf.Setting{Names: r.SpecNames(), Values: values, Multi: true, Same: sameButBreaks}, []string{programCompute}})
 		}
 	}
-	return nil
+	return st
 }
 
 // specsOf returns the specs of the values that are still in the plan.
@@ -177,33 +187,33 @@ func parsed(s Spec) (devspec.Spec, error) {
 	return spec, errors.Join(faults...)
 }
 
-// replace marks specs of gpustack in its other form: by ids if the planned specs are by address,
+// replaceSpecs marks specs of gpustack in its other form: by ids if the planned specs are by address,
 // and vice versa. They are replaced if they would offer functions that remain with the host, or
 // give different tags to all functions of the product. Specs by the address of a function that a
 // record has withdrawn from guests are marked too, and those that nova configure has written here
 // for a function that is not on the machine, unless it is recorded for guests.
-func (p *planner) replace(all []*value, planned []wantedSpec) {
+func replaceSpecs(read sources, o Options, all []*value, planned []wantedSpec) (warnings []string) {
 	for _, s := range specsOf(all) {
-		if p.isGone(s) && !p.isFixed(s.source) {
+		if o.isGone(s) && !read.isFixed(s.line.File) {
 			s.replaced, s.ours = true, true
 		}
 	}
 	for _, w := range planned {
 		var functions, kept, withdrawn []pci.Address
-		for _, h := range p.options.served() {
+		for _, h := range o.served() {
 			d := h.Divide(w.vendor, w.product)
 			functions, kept = slices.Concat(functions, d.Guests, d.kept()), append(kept, d.kept()...)
 			withdrawn = append(withdrawn, d.withdrawn()...)
 		}
 		var named []*at
 		for _, s := range specsOf(all) {
-			if s.Vendor != w.Vendor || s.Product != w.Product || !IsOwn(s.Spec) || !updatable(s.Spec, w.Spec) || p.isFixed(s.source) {
+			if s.Vendor != w.Vendor || s.Product != w.Product || !IsOwn(s.Spec) || !updatable(s.Spec, w.Spec) || read.isFixed(s.line.File) {
 				continue
 			}
 			switch {
 			case w.Single != "" && s.Everywhere() && (len(kept) > 0 || len(s.Lost(w.Spec)) > 0):
 				if !s.replaced {
-					p.warnOfChange(s, w.Spec)
+					warnings = append(warnings, s.changes(w.Spec)...)
 				}
 				s.replaced, s.ours = true, true
 			case w.Single != "" && slices.ContainsFunc(withdrawn, func(a pci.Address) bool { return a.String() == s.Single }):
@@ -218,36 +228,38 @@ func (p *planner) replace(all []*value, planned []wantedSpec) {
 			continue
 		}
 		for _, s := range named {
-			p.warnOfChange(s, w.Spec)
+			warnings = append(warnings, s.changes(w.Spec)...)
 			s.replaced, s.ours = true, true
 		}
 	}
+	return warnings
 }
 
 // isGone reports whether nova configure has written a spec here for a function that is neither on
 // this machine nor recorded for guests. Where the plan is for other machines too, it may be theirs.
-func (p *planner) isGone(s *at) bool {
-	served, o := p.options.served(), p.options
+func (o Options) isGone(s *at) bool {
+	served := o.served()
 	return len(served) == 1 && served[0].isHere && len(o.Devices) > 0 && o.Wrote(s.line) &&
 		o.hardware().Lacks(s.Spec) &&
 		!slices.ContainsFunc(o.Given, func(a pci.Address) bool { return a.String() == s.Single && !o.Has(a) })
 }
 
-// warnOfChange adds a warning for each tag whose value changes.
-func (p *planner) warnOfChange(s *at, planned devspec.Spec) {
+// changes returns a warning for each tag whose value changes.
+func (s *at) changes(planned devspec.Spec) (warnings []string) {
 	for _, tag := range s.Lost(planned) {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.line.Where(), tag, conf.Written(s.Object[tag]),
+		warnings = append(warnings, fmt.Sprintf("%s: %s changes from %s to %s", s.line.Where(), tag, conf.Written(s.Object[tag]),
 			conf.Written(planned.Object[tag])))
 	}
+	return warnings
 }
 
 // keepsDevices returns an error for each function of a planned product that remains with a host
 // or is for containers, and that a device_spec offers to guests. The planned specs match none of
 // them.
-func (p *planner) keepsDevices(all []*value, planned []wantedSpec) error {
+func keepsDevices(o Options, all []*value, planned []wantedSpec) error {
 	var errs []error
-	for _, h := range p.options.served() {
-		hardware := devspec.NewHardware(h.Devices, p.options.Interfaces)
+	for _, h := range o.served() {
+		hardware := devspec.NewHardware(h.Devices, o.Interfaces)
 		kept := host.FlatMap(planned, func(w wantedSpec) []pci.Address { return h.Divide(w.vendor, w.product).kept() })
 		slices.SortFunc(kept, pci.Address.Compare)
 		kept = slices.Compact(kept)
@@ -296,17 +308,18 @@ func (v *value) kept() ([]string, error) {
 
 // removeSpecs drops the specs that only removed aliases use: those with exactly the ids of such an
 // alias, whatever their address and tags. A spec that matches other devices too is not one alias's,
-// and stays with a warning. It requires that the aliases are planned.
-func (p *planner) removeSpecs(all []*value) error {
-	hardware := devspec.NewHardware(p.options.Devices, p.options.Interfaces)
+// and stays with a warning. aliased is the files with the planned aliases.
+func removeSpecs(read sources, o Options, aliased Side, all []*value) (noted notes, err error) {
+	hardware := devspec.NewHardware(o.Devices, o.Interfaces)
 	var seen []string
-	for _, removed := range p.options.InUse {
+	for _, removed := range host.Filter(o.InUse, func(n Named) bool { return slices.Contains(o.Remove, n.Name) }) {
 		vendor, product := removed.VendorID.String(), removed.ProductID.String()
 		ids := vendor + ":" + product
-		if slices.Contains(p.options.Remove, removed.Name) && !removed.HasIDs {
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: alias %s has no ids: the device specs that it uses stay", removed.Where, removed.Name))
+		if !removed.HasIDs {
+			noted.Warnings = append(noted.Warnings, fmt.Sprintf("%s: alias %s has no ids: the device specs that it uses stay", removed.Where, removed.Name))
+			continue
 		}
-		if !slices.Contains(p.options.Remove, removed.Name) || !removed.HasIDs || slices.Contains(seen, ids) || p.side().Wants(vendor, product) {
+		if slices.Contains(seen, ids) || aliased.Wants(vendor, product) {
 			continue
 		}
 		seen = append(seen, ids)
@@ -315,24 +328,24 @@ func (p *planner) removeSpecs(all []*value) error {
 			if s.Faulty || s.Vendor != vendor || s.Product != product {
 				continue
 			}
-			if p.isFixed(s.source) {
-				return p.fixed(s.source, s.line.Option.Line(), "--remove-alias", "would remove the line")
+			if err := read.fixed(s.line.File, s.line.Option.Line(), "--remove-alias", "would remove the line"); err != nil {
+				return noted, err
 			}
 			dropped, s.dropped = true, true
-			p.plan.Removed = append(p.plan.Removed, s.line.Where()+": "+conf.Written(s.Object))
+			noted.Removed = append(noted.Removed, s.line.Where()+": "+conf.Written(s.Object))
 		}
 		for _, s := range specsOf(all) {
-			p.warnOfOffered(hardware, s, removed)
+			noted.Warnings = append(noted.Warnings, s.stillOffers(hardware, removed)...)
 		}
 		if dropped {
-			p.warnOfGuests(removed)
+			noted.Warnings = append(noted.Warnings, o.withdrawing(removed))
 		}
 	}
-	return nil
+	return noted, nil
 }
 
-// warnOfOffered warns of a spec that stays and still offers devices of a removed alias.
-func (p *planner) warnOfOffered(hardware devspec.Hardware, s *at, removed Named) {
+// stillOffers returns a warning if a spec that stays offers devices of a removed alias.
+func (s *at) stillOffers(hardware devspec.Hardware, removed Named) (warnings []string) {
 	var offered []string
 	for i := range hardware.Devices {
 		if d := &hardware.Devices[i]; d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID && hardware.Matches(s.Spec, d) {
@@ -340,49 +353,52 @@ func (p *planner) warnOfOffered(hardware devspec.Hardware, s *at, removed Named)
 		}
 	}
 	if len(offered) > 0 {
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
+		warnings = append(warnings, fmt.Sprintf("%s: %s matches other devices too and stays: it still offers %s, which no alias requests",
 			s.line.Where(), conf.Written(s.Object), strings.Join(offered, ", ")))
 	}
+	return warnings
 }
 
-// warnOfGuests warns of devices that a guest may use while they are no longer offered
+// withdrawing returns a warning of devices that a guest may use while they are no longer offered
 // (nova/pci/manager.py, PciDevTracker._set_hvdevs: since Stein the record of such a device stays;
 // nova/compute/pci_placement_translator.py, process_dev: it is skipped).
-func (p *planner) warnOfGuests(removed Named) {
+func (o Options) withdrawing(removed Named) string {
 	text := fmt.Sprintf("alias %s: its devices, %s:%s, are no longer offered: nova-compute deletes the records of free devices when it starts, ",
 		removed.Name, removed.VendorID, removed.ProductID)
-	if p.options.Release < Stein {
-		text += "and in " + p.options.Release.String() + " also those of devices that guests use, " +
+	if o.Release < Stein {
+		text += "and in " + o.Release.String() + " also those of devices that guests use, " +
 			"which another guest could then be given: first delete or migrate the guests with such a device"
 	} else {
 		text += "keeps those of devices that guests use, and logs a warning about each of these until the guest is deleted or migrated"
 	}
 	var used []string
-	for i := range p.options.Devices {
-		d := &p.options.Devices[i]
-		if guest := p.options.Guests[d.Address]; guest != "" && d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID {
+	for i := range o.Devices {
+		d := &o.Devices[i]
+		if guest := o.Guests[d.Address]; guest != "" && d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID {
 			used = append(used, d.Address.String()+" is in use by "+guest)
 		}
 	}
 	if len(used) > 0 {
 		text += ": " + strings.Join(used, ", ")
 	}
-	p.plan.Warnings = append(p.plan.Warnings, text)
+	return text
 }
 
-// warnOfRemoval warns of flavors that request an alias that this machine has no more.
-func (p *planner) warnOfRemoval() {
-	for _, name := range p.options.Remove {
-		if !slices.ContainsFunc(p.options.InUse, func(n Named) bool { return n.Name == name }) {
+// planRemoval warns of flavors that request an alias that this machine has no more. aliased is the
+// files with the planned aliases.
+func planRemoval(o Options, aliased Side) (st step) {
+	for _, name := range o.Remove {
+		if !slices.ContainsFunc(o.InUse, func(n Named) bool { return n.Name == name }) {
 			continue // it did not exist before
 		}
-		if left, _ := p.side().named(Newest); slices.ContainsFunc(left, func(n Named) bool { return n.Name == name }) {
+		if left, _ := aliased.named(Newest); slices.ContainsFunc(left, func(n Named) bool { return n.Name == name }) {
 			continue
 		}
-		p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(
+		st.Warnings = append(st.Warnings, fmt.Sprintf(
 			"without alias %s Nova rejects builds, resizes and migrations of guests whose flavor requests it: %s shows the flavors",
 			name, host.NewCommand("flavor list")))
 	}
+	return st
 }
 
 // Wants reports whether an alias of the files, under any name of the option, may select devices of a

@@ -28,27 +28,28 @@ func newWantedSpec(s Spec) (wantedSpec, error) {
 	return wantedSpec{spec, s.VendorID, s.ProductID, text}, err
 }
 
-// place finds the place of one spec among the values. It returns the text of the spec if the place
+// placeSpec finds the place of one spec among the values. It returns the text of the spec if the place
 // is after all others.
-func (p *planner) place(h devspec.Hardware, all []*value, want wantedSpec) (end string, err error) {
-	n, err := p.neighborsOf(h, specsOf(all), want)
+func placeSpec(read sources, h devspec.Hardware, all []*value, want wantedSpec) (end string, warnings []string, err error) {
+	n, err := neighborsOf(h, specsOf(all), want)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	first := n.next()
 	exact := n.exact(first)
 	switch isInPlace := exact != nil && n.precedes(exact, first); {
 	case isInPlace && sameTags(exact.Spec, want.Spec):
 		exact.ours = true
-		return "", nil
-	case isInPlace && p.isFixed(exact.source):
-		return "", p.fixed(exact.source, exact.line.Option.Line(), "the same device_spec", "exists with different tags")
+		return "", n.warnings, nil
+	case isInPlace && read.isFixed(exact.line.File):
+		return "", nil, read.fixed(exact.line.File, exact.line.Option.Line(), "the same device_spec", "exists with different tags")
 	case isInPlace:
 		first = exact
 	case exact == nil && len(n.replaced) > 0 && n.precedes(n.replaced[0], first):
 		first = n.replaced[0]
 	}
-	return p.insert(n, want, first, exact)
+	end, changed, err := insertSpec(read, n, want, first, exact)
+	return end, append(n.warnings, changed...), err
 }
 
 // neighbors are the specs that match devices of a planned one, by what they mean for its place.
@@ -58,12 +59,13 @@ type neighbors struct {
 	needs    []*at   // match more devices without its tags: it must precede them
 	replaced []*at   // are replaced by it
 	moved    []error // the conflicts if it moves from one group of files to another
+	warnings []string
 }
 
 // neighborsOf finds the specs that match devices of a planned one.
 //
 // Errors: ErrSpecConflict, ErrSpecOrder.
-func (p *planner) neighborsOf(h devspec.Hardware, specs []*at, want wantedSpec) (n neighbors, err error) {
+func neighborsOf(h devspec.Hardware, specs []*at, want wantedSpec) (n neighbors, err error) {
 	for _, s := range specs {
 		if s.replaced && devspec.SameIDs(s.Spec, want.Spec) {
 			n.replaced = append(n.replaced, s)
@@ -80,7 +82,7 @@ func (p *planner) neighborsOf(h devspec.Hardware, specs []*at, want wantedSpec) 
 		case broader:
 			n.needs = append(n.needs, s)
 		case uncertain:
-			p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, "+
+			n.warnings = append(n.warnings, fmt.Sprintf("%s: cannot determine which function devname %q names: if the planned device_spec %s matches it too, "+
 				"the first of the two gives it its tags", s.line.Where(), s.Object["devname"], want.text))
 		case conflicting:
 			if err := conflict(s, want); isCovered {
@@ -90,7 +92,7 @@ func (p *planner) neighborsOf(h devspec.Hardware, specs []*at, want wantedSpec) 
 			}
 		}
 	}
-	other := slices.IndexFunc(n.needs, func(s *at) bool { return s.source.group() != n.needs[0].source.group() })
+	other := slices.IndexFunc(n.needs, func(s *at) bool { return s.group() != n.needs[0].group() })
 	if len(errs) == 0 && other > 0 { // it would have to precede specs of both groups of files
 		errs = append(errs, fmt.Errorf("%s and %s: both match devices of the planned device_spec %s, but %w", n.needs[0].line.Where(),
 			n.needs[other].line.Where(), want.text, ErrSpecOrder))
@@ -112,7 +114,7 @@ func (n neighbors) next() *at {
 		first = n.needs[0]
 	}
 	for _, s := range n.same {
-		if first == nil || s.source.group() == first.source.group() && s.number < first.number {
+		if first == nil || s.group() == first.group() && s.number < first.number {
 			return s
 		}
 	}
@@ -122,7 +124,7 @@ func (n neighbors) next() *at {
 // precedes reports whether the place of s is before first, whatever the order of the groups of
 // files is.
 func (n neighbors) precedes(s *at, first *at) bool {
-	return first == nil || s.number < first.number && (len(n.needs) == 0 || s.source.group() == n.needs[0].source.group())
+	return first == nil || s.number < first.number && (len(n.needs) == 0 || s.group() == n.needs[0].group())
 }
 
 // exact returns the spec that becomes the planned one: one before first if there is one; nil for
@@ -177,39 +179,39 @@ func relate(h devspec.Hardware, s *at, planned devspec.Spec, isTaken bool) relat
 	return broader
 }
 
-// insert adds a planned spec before first, and drops the exact one, which may be first; both may be nil. It
+// insertSpec adds a planned spec before first, and drops the exact one, which may be first; both may be nil. It
 // returns the text of the spec if the place is after all others.
 //
 // Errors: ErrSpecOrder, ErrSpecConflict.
-func (p *planner) insert(n neighbors, want wantedSpec, first, exact *at) (end string, err error) {
-	isFixed := func(s *at) bool { return s != nil && p.isFixed(s.source) }
+func insertSpec(read sources, n neighbors, want wantedSpec, first, exact *at) (end string, changed []string, err error) {
+	isFixed := func(s *at) bool { return s != nil && read.isFixed(s.line.File) }
 	switch {
 	case len(n.needs) > 0 && (isFixed(first) || isFixed(exact)):
-		return "", fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.line.Where(), want.text, ErrSpecOrder)
+		return "", nil, fmt.Errorf("%s: shadows the planned device_spec %s: %w", first.line.Where(), want.text, ErrSpecOrder)
 	case isFixed(first) && exact != nil:
-		return "", nil // the tags are the same either way
+		return "", nil, nil // the tags are the same either way
 	case isFixed(first):
-		return want.text, nil
+		return want.text, nil, nil
 	}
-	changesGroup := func(s *at) bool { return first == nil || first.source.group() != s.source.group() }
+	changesGroup := func(s *at) bool { return first == nil || first.group() != s.group() }
 	if slices.ContainsFunc(n.exacts, changesGroup) || slices.ContainsFunc(n.replaced, changesGroup) {
 		if err := errors.Join(n.moved...); err != nil {
-			return "", err
+			return "", nil, err
 		}
 	}
 	if exact != nil {
-		p.warnOfChange(exact, want.Spec)
+		changed = exact.changes(want.Spec)
 		exact.ours, exact.dropped = true, true
 	}
 	if first == nil {
-		return want.text, nil
+		return want.text, changed, nil
 	}
 	first.before = append(first.before, want.text)
-	return "", nil
+	return "", changed, nil
 }
 
 func inGroup(specs []*at, s *at) bool {
-	return slices.ContainsFunc(specs, func(other *at) bool { return other.source.group() == s.source.group() })
+	return slices.ContainsFunc(specs, func(other *at) bool { return other.group() == s.group() })
 }
 
 // ownTags are the tags that gpustack writes.

@@ -3,7 +3,6 @@ package nova
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
@@ -65,12 +64,9 @@ func (e *OwnedError) Hint() string {
 
 // Plan is the change of a machine's configuration.
 type Plan struct {
-	Files    edit.Plan
-	Kept     []string // aliases and specs that are not gpustack's and stay, as FILE:LINE: VALUE
-	Removed  []string // aliases and specs that --remove-alias removes, as FILE:LINE: VALUE, and ignored lines
-	Dropped  []string // filters that the release does not have and that are removed
-	Restart  []Service
-	Warnings []string
+	Files edit.Plan
+	notes
+	Restart []Service
 
 	// AsksPlacement says that the plan turns pci_in_placement on: nova-scheduler then gives guests
 	// only devices that are in Placement.
@@ -80,15 +76,29 @@ type Plan struct {
 	Side  Side
 	Hosts []Host
 
-	sources []*source
+	before []conf.Source // the files as they are now, in the order of those of Side
+}
+
+// notes are what a plan tells of its steps.
+type notes struct {
+	Kept     []string // aliases and specs that are not gpustack's and stay, as FILE:LINE: VALUE
+	Removed  []string // aliases and specs that --remove-alias removes, as FILE:LINE: VALUE, and ignored lines
+	Dropped  []string // filters that the release does not have and that are removed
+	Warnings []string
+}
+
+// add adds the notes of a step.
+func (n *notes) add(more notes) {
+	n.Kept, n.Removed = append(n.Kept, more.Kept...), append(n.Removed, more.Removed...)
+	n.Dropped, n.Warnings = append(n.Dropped, more.Dropped...), append(n.Warnings, more.Warnings...)
 }
 
 // OnDisk returns where a line of a planned file is in the file as it is now, as FILE:LINE: the plan
 // may move it, or change its value. It is FILE alone if the plan adds the line.
 func (p Plan) OnDisk(file string, line int) string {
-	for _, s := range p.sources {
-		planned := s.file.Options()
-		i := slices.IndexFunc(planned, func(o conf.Option) bool { return s.name == file && o.Line() == line })
+	for n, f := range p.Side.Files {
+		planned, before := f.File.Options(), p.before[n].File.Options()
+		i := slices.IndexFunc(planned, func(o conf.Option) bool { return f.Name == file && o.Line() == line })
 		if i < 0 {
 			continue
 		}
@@ -96,8 +106,8 @@ func (p Plan) OnDisk(file string, line int) string {
 			func(o conf.Option) bool { return onOneLine(o.Value) == onOneLine(planned[i].Value) },
 			func(o conf.Option) bool { return o.Key == planned[i].Key && o.Section == planned[i].Section },
 		} {
-			if at := slices.IndexFunc(s.before.Options(), isIt); at >= 0 {
-				return fmt.Sprintf("%s:%d", file, s.before.Options()[at].Line())
+			if at := slices.IndexFunc(before, isIt); at >= 0 {
+				return fmt.Sprintf("%s:%d", file, before[at].Line())
 			}
 		}
 	}
@@ -113,24 +123,6 @@ type Service struct {
 	Interrupts string   `json:"interrupts"` // what a restart interrupts
 }
 
-// source is one configuration file.
-type source struct {
-	name   string
-	file   *conf.File
-	before *conf.File
-	isOurs bool // the file that gpustack writes in nova.conf.d
-}
-
-type planner struct {
-	root    host.Root
-	options Options
-	want    Want
-	where   Place
-	sources []*source
-	plan    Plan
-	changed map[string]bool // services
-}
-
 // NewPlan plans the changes of the files of a machine that lead to what is wanted. Whether Nova starts
 // with the other lines of the files is left to nova check (novacheck, Planned).
 //
@@ -144,263 +136,77 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := &planner{root: root, options: o, want: w, where: place, changed: map[string]bool{}}
-	if err := p.read(); err != nil {
-		return Plan{}, err
-	}
-	var errs []error
-	errs = append(errs, p.aliases(w.Aliases))
-	if o.Role.Computes() {
-		errs = append(errs, p.specs(w.Specs))
-	}
-	p.warnOfRemoval()
-	if o.Role.Controls() && len(w.Aliases)+len(o.HCAs)+len(o.keptAliases()) > 0 {
-		errs = append(errs, p.filters(slices.Concat(w.Aliases, o.keptAliases())))
-	}
-	if o.Placement {
-		errs = append(errs, p.placement()...)
-	}
-	errs = append(errs, p.removeIgnored())
-	if err := errors.Join(errs...); err != nil {
-		return Plan{}, err
-	}
-	if err := p.files(); err != nil {
-		return Plan{}, err
-	}
-	p.plan.Side, p.plan.sources = p.side(), p.sources
-	if served := o.served(); len(served) == 1 && served[0].isHere {
-		p.plan.Side.Machine = o.Machine
-	} else {
-		p.plan.Hosts = served
-	}
-	restart, err := p.restart()
+	read, err := readSources(root, o, w, place)
 	if err != nil {
 		return Plan{}, err
 	}
-	p.plan.Restart = restart
-	return p.plan, nil
+	aliases := planAliases(read, o, w.Aliases)
+	aliased := read.after(aliases)
+	asks := planAsking(read, o)
+	steps := []step{
+		aliases,
+		planSpecs(read, o, aliased, w.Specs),
+		planRemoval(o, aliased),
+		planFilters(read, o, w.Aliases),
+		planReporting(read, o),
+		asks,
+		planIgnored(read, o.Release),
+	}
+	after, restart, err := read.with(steps...)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{before: read.Files, Side: after, AsksPlacement: read.changes(asks)}
+	for _, st := range steps {
+		p.add(st.notes)
+	}
+	if served := o.served(); len(served) == 1 && served[0].isHere {
+		p.Side.Machine = o.Machine
+	} else {
+		p.Hosts = served
+	}
+	if p.Files, err = read.edits(root, after, o.Release); err != nil {
+		return Plan{}, err
+	}
+	p.Restart, err = restarts(root, restart)
+	return p, err
 }
 
-// placement turns on the options by which the role reports devices to Placement and asks for them.
-func (p *planner) placement() (errs []error) {
-	o := p.options
-	same := func(have, want string) bool { return have == want || conf.IsTrue(have) && conf.IsTrue(want) }
-	turnOn := func(n conf.Name, programs ...string) (isChange bool) {
-		before := p.side().Files
-		errs = append(errs, p.each([]conf.Name{n}, func(string, bool) string { return "true" }, same, programs...))
-		return !slices.Equal(before, p.side().Files)
-	}
-	if o.Role.Computes() && turnOn(ReportInPlacement, programCompute) {
-		p.plan.Warnings = append(p.plan.Warnings, ReshapeWarnings(o, p.side().Compute().Files)...)
-	}
-	if o.Role.Controls() && o.Release >= Antelope {
-		p.plan.AsksPlacement = turnOn(PCIInPlacement, programConductor, programScheduler, programAPI)
-	}
-	return errs
-}
-
-// files verifies the planned files and adds the change of each to the plan.
-func (p *planner) files() error {
-	release := p.options.Release
-	for _, s := range p.sources {
-		if s.file != s.before {
-			if err := conf.Verify(s.before, s.file, slices.Concat(release.names(), release.ignoredNames())...); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
+// edits verifies the planned files and returns the change of each.
+func (s sources) edits(root host.Root, after Side, r Release) (edits edit.Plan, err error) {
+	for i, f := range after.Files {
+		before := s.Files[i].File
+		if f.File != before {
+			if err := conf.Verify(before, f.File, slices.Concat(r.names(), r.ignoredNames())...); err != nil {
+				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
 		}
-		c, err := edit.Put(p.root, s.name, s.file.Bytes(), 0o640, false)
+		c, err := edit.Put(root, f.Name, f.File.Bytes(), 0o640, false)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.Shown = conf.Masked
-		if s.file != s.before && !s.isOurs {
-			c.Meaning = meaning(s.before, s.file)
+		if f.File != before && f.Name != s.place.ours() {
+			c.Meaning = meaning(before, f.File)
 		}
-		p.plan.Files = append(p.plan.Files, c)
+		edits = append(edits, c)
 	}
-	return nil
+	return edits, nil
 }
 
-// side returns the planned files as a side.
-func (p *planner) side() Side {
-	side := Side{Role: p.options.Role, Hypervisor: p.options.Hypervisor}
-	side.Files = append(side.Files, host.Map(p.sources, func(s *source) conf.Source { return conf.Source{Name: s.name, File: s.file} })...)
-	return side
-}
-
-// read reads all files that the services read, in their order.
-func (p *planner) read() error {
-	names, err := Files(p.root, p.where.File, p.options.Role)
-	if err != nil {
-		return err
-	}
-	ours := path.Join(path.Dir(p.where.File), dropInDir, dropInName)
-	if p.where.DropIn && !slices.Contains(names, ours) {
-		at := slices.IndexFunc(names, func(n string) bool { // the first file that is read after it
-			return FileGroup(n) != "" && (path.Dir(n) != path.Dir(ours) || n > ours)
-		})
-		if at < 0 {
-			at = len(names)
-		}
-		names = slices.Insert(names, at, ours)
-	}
-	errs := []error{p.strays()}
-	for _, name := range names {
-		f, err := edit.Read(p.root, name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if f == nil {
-			if name == p.where.File {
-				errs = append(errs, fmt.Errorf("%s: %w", name, errNoConf))
-			}
-			if name != ours {
-				continue
-			}
-			f = &edit.File{Content: []byte(ownHeader)}
-		}
-		if owner, where := p.options.owner(name, f.Content, p.want); owner != "" {
-			errs = append(errs, &OwnedError{File: name, Owner: owner, Where: where})
-			continue
-		}
-		file, err := parseConf(name, f.Content)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		p.sources = append(p.sources, &source{name: name, file: file, before: file, isOurs: name == ours})
-	}
-	return errors.Join(errs...)
-}
-
-// strays returns an error for each file outside /etc/nova that a service may read and that hides a
-// file of /etc/nova or sets an option of the plan.
-func (p *planner) strays() error {
-	if p.where.File != DefaultConf {
-		return nil
-	}
-	strays, err := Elsewhere(p.root, p.options.Role)
-	errs := []error{err}
-	for _, s := range strays {
-		if s.Hides != "" {
-			errs = append(errs, fmt.Errorf("%s: hides %s: %w", s.Name, s.Hides, ErrHidden))
-			continue
-		}
-		side, err := ReadSide(p.root, p.options.Role, s.Files)
-		errs = append(errs, err)
-		for _, o := range side.Find(p.options.Release.names()...) {
-			errs = append(errs, fmt.Errorf("%s:%d: sets %s: %w", o.File, o.Line(), o.Key, ErrHidden))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// target returns the file that new options are written to.
-func (p *planner) target() *source {
-	return p.sources[slices.IndexFunc(p.sources, func(s *source) bool { return p.where.DropIn && s.isOurs || !p.where.DropIn && s.name == p.where.File })]
-}
-
-// of returns the sources that one of the programs reads.
-func (p *planner) of(programs ...string) []*source {
-	return slices.DeleteFunc(slices.Clone(p.sources), func(s *source) bool {
-		by := ReadBy(s.name, p.where.File)
-		return by != "" && !slices.Contains(programs, by)
-	})
-}
-
-// serves reports whether all of the programs read a source, however they are started: command lines
-// of packages name nova.conf and nova-compute.conf, and no PROGRAM.conf of other programs.
-func (p *planner) serves(s *source, programs []string) bool {
-	by := ReadBy(s.name, p.where.File)
-	isSure := by == programCompute || FileGroup(s.name) != ""
-	return by == "" || isSure && !slices.ContainsFunc(programs, func(program string) bool { return program != by })
-}
-
-// isFixed reports whether a source must stay as it is.
-func (p *planner) isFixed(s *source) bool {
-	return p.where.DropIn && !s.isOurs || isPackaged(s.name)
-}
-
-// fixed returns the error of an option that would have to change in a source if that must stay as it
-// is. what and why describe the change.
-func (p *planner) fixed(s *source, line int, what, why string) error {
-	switch {
-	case !p.isFixed(s):
-		return nil
-	case isPackaged(s.name):
-		return fmt.Errorf("%s:%d: %s %s, but the file %w", s.name, line, what, why, ErrPackaged)
-	}
-	return fmt.Errorf("%s:%d: %s %s: %w", s.name, line, what, why, ErrDropIn)
-}
-
-// set sets an option in a source, and notes the programs to restart if that changes the source.
-func (p *planner) set(s *source, setting conf.Setting, programs ...string) error {
-	file, err := s.file.Set(setting)
-	if err != nil {
-		return fmt.Errorf("%s: %w", s.name, err)
-	}
-	if file != s.file {
-		for _, n := range programs {
-			p.changed[n] = true
-		}
-	}
-	s.file = file
-	return nil
-}
-
-// each sets an option for programs in every file of theirs that sets it, so that precedence does not
-// matter, to what is wanted instead of its value. If no file that all of them read sets it, the target
-// does too.
-func (p *planner) each(names []conf.Name, want func(have string, set bool) string, same func(have, want string) bool, programs ...string) error {
-	set := func(s *source, value string) error {
-		return p.set(s, conf.Setting{Names: names, Values: []string{value}, Same: same}, programs...)
-	}
-	found := false
-	packaged, isPackagedSet := "", false // what counts where no other file sets the option
-	for _, s := range p.of(programs...) {
-		// The first name that is set counts, and of that the last line.
-		for _, n := range names {
-			options := s.file.Find(n)
-			if len(options) == 0 {
-				continue
-			}
-			have := options[len(options)-1]
-			if isPackaged(s.name) {
-				packaged, isPackagedSet = have.Value, true
-				break
-			}
-			found = found || p.serves(s, programs)
-			value := want(have.Value, true)
-			if p.isFixed(s) && (n != names[0] || !same(have.Value, value)) {
-				return p.fixed(s, have.Line(), have.Key, "is set, and which of two values takes effect depends on how Nova is started")
-			}
-			if err := set(s, value); err != nil {
-				return err
-			}
-			break
-		}
-	}
-	if found {
-		return nil
-	}
-	return set(p.target(), want(packaged, isPackagedSet))
-}
-
-// restart returns the services to restart, in an order in which no service requests something that
+// restarts returns the services of programs, in an order in which no service requests something that
 // another does not support yet.
-func (p *planner) restart() ([]Service, error) {
-	var services []Service
+func restarts(root host.Root, programs []string) (services []Service, err error) {
 	for _, s := range []struct{ program, interrupts string }{
 		{programCompute, "in-flight builds, resizes and live-migration monitoring; running guests are unaffected"},
 		{programConductor, "builds and migrations in progress"},
 		{programScheduler, "scheduling requests in progress"},
 		{programAPI, "API requests in progress"},
 	} {
-		if !p.changed[s.program] {
+		if !slices.Contains(programs, s.program) {
 			continue
 		}
-		service, err := NewService(p.root, s.program)
+		service, err := NewService(root, s.program)
 		if err != nil {
 			return nil, err
 		}
@@ -410,38 +216,22 @@ func (p *planner) restart() ([]Service, error) {
 	return services, nil
 }
 
-// planIn plans the wanted aliases and device specs in files that a role's services read, or without
-// any in an empty one that is called main.
-func (o Options) planIn(role Role, main string, files []conf.Source, w Want) (*planner, error) {
-	if files == nil {
-		files = []conf.Source{{Name: main, File: &conf.File{}}}
-	}
-	p := &planner{options: o, where: Place{File: main}, changed: map[string]bool{}}
-	p.options.Role = role
-	for _, f := range files {
-		p.sources = append(p.sources, &source{name: f.Name, file: f.File, before: f.File})
-	}
-	err := p.aliases(w.Aliases)
-	if role.Computes() {
-		err = errors.Join(err, p.specs(w.Specs))
-	}
-	return p, err
-}
-
 // Render returns what is wanted as text of nova.conf, for a deployment tool to merge.
 func Render(o Options, w Want) (string, error) {
-	p, err := o.planIn(o.Role, DefaultConf, nil, w)
-	errs := []error{err}
+	read := newSources(o, DefaultConf, nil)
+	aliases := planAliases(read, o, w.Aliases)
+	specs := planSpecs(read, o, read.after(aliases), w.Specs)
+	var filters step
 	if o.Role.Controls() {
 		enabled, _, added := o.rendered(w)
-		errs = append(errs, p.set(p.target(), conf.Setting{Names: o.Release.availableNames()[:1], Values: added, Multi: true}),
-			p.set(p.target(), conf.Setting{Names: o.Release.FilterNames()[:1], Values: []string{strings.Join(enabled, ",")}}))
+		available := conf.Setting{Names: o.Release.availableNames()[:1], Values: added, Multi: true}
+		list := conf.Setting{Names: o.Release.FilterNames()[:1], Values: []string{strings.Join(enabled, ",")}}
+		filters.settings = []setting{{DefaultConf, available, nil}, {DefaultConf, list, nil}}
 	}
-	if o.Placement {
-		errs = append(errs, p.placement()...)
-	}
-	for _, c := range ConflictsOf(p.side(), o.Release) {
+	after, _, err := read.with(aliases, specs, filters, planReporting(read, o), planAsking(read, o))
+	errs := []error{err}
+	for _, c := range ConflictsOf(after, o.Release) {
 		errs = append(errs, host.WithHint(errors.New(c.Seen), c.Remedy))
 	}
-	return string(p.target().file.Bytes()), errors.Join(errs...)
+	return string(after.Files[0].File.Bytes()), errors.Join(errs...)
 }

@@ -257,29 +257,25 @@ func (r Release) ignoredNames() (names []conf.Name) {
 	return host.Map(r.Ignored(), func(n Ignored) conf.Name { return n.Name })
 }
 
-// removeIgnored removes the lines of options that the release does not read. In a file that must
+// planIgnored removes the lines of options that the release does not read. In a file that must
 // stay as it is, they are a warning.
-func (p *planner) removeIgnored() error {
-	for _, s := range p.sources {
-		for _, name := range p.options.Release.ignoredNames() {
-			found := s.before.Find(name)
+func planIgnored(read sources, r Release) (st step) {
+	for _, f := range read.Files {
+		for _, name := range r.ignoredNames() {
+			found, isFixed := f.File.Find(name), read.isFixed(f.Name)
 			for _, o := range found {
-				if p.isFixed(s) {
-					p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf("%s:%d: %s is not an option of %s: Nova silently ignores it",
-						s.name, o.Line(), name, p.options.Release))
+				if isFixed {
+					st.Warnings = append(st.Warnings, fmt.Sprintf("%s:%d: %s is not an option of %s: Nova silently ignores it", f.Name, o.Line(), name, r))
 				} else {
-					p.plan.Removed = append(p.plan.Removed, fmt.Sprintf("%s:%d: %s = %s (%s ignores it)", s.name, o.Line(), name, onOneLine(o.Value), p.options.Release))
+					st.Removed = append(st.Removed, fmt.Sprintf("%s:%d: %s = %s (%s ignores it)", f.Name, o.Line(), name, onOneLine(o.Value), r))
 				}
 			}
-			if len(found) == 0 || p.isFixed(s) {
-				continue
-			}
-			if err := p.set(s, conf.Setting{Names: []conf.Name{name}}); err != nil {
-				return err
+			if len(found) > 0 && !isFixed {
+				st.settings = append(st.settings, setting{file: f.Name, Setting: conf.Setting{Names: []conf.Name{name}}})
 			}
 		}
 	}
-	return nil
+	return st
 }
 
 // BooleanFault is a boolean option with another value. The services start with it, and fail when

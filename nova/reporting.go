@@ -36,6 +36,32 @@ func KeepReporting(now, before []byte) ([]byte, error) {
 	return kept.Bytes(), nil
 }
 
+// planReporting turns on the option by which nova-compute reports devices to Placement.
+func planReporting(read sources, o Options) step {
+	if !o.Placement || !o.Role.Computes() {
+		return step{}
+	}
+	st := read.turnOn(ReportInPlacement, programCompute)
+	if read.changes(st) {
+		st.Warnings = ReshapeWarnings(o, read.Compute().Files)
+	}
+	return st
+}
+
+// planAsking turns on the option by which the services of a controller ask Placement for devices.
+func planAsking(read sources, o Options) step {
+	if !o.Placement || !o.Role.Controls() || o.Release < Antelope {
+		return step{}
+	}
+	return read.turnOn(PCIInPlacement, programConductor, programScheduler, programAPI)
+}
+
+// turnOn sets a boolean option for programs.
+func (s sources) turnOn(n conf.Name, programs ...string) step {
+	same := func(have, want string) bool { return have == want || conf.IsTrue(have) && conf.IsTrue(want) }
+	return s.each([]conf.Name{n}, func(string, bool) string { return "true" }, same, programs...)
+}
+
 // ReshapeWarnings returns the warning that nova-compute needs the role service in Keystone to report
 // devices that guests have: it then reshapes its providers (nova/compute/resource_tracker.py,
 // _update_to_placement). Placement's policy permits that only to the role service since 9.0.0

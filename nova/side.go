@@ -250,12 +250,16 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 
 // Of returns the side as some programs read it: without files that only other programs read.
 func (s Side) Of(programs ...string) Side {
-	name := s.Name()
-	s.Files = slices.DeleteFunc(slices.Clone(s.Files), func(f conf.Source) bool {
-		p := ReadBy(f.Name, name)
-		return p != "" && !slices.Contains(programs, p)
-	})
+	s.Files = filesOf(s.Files, s.Name(), programs)
 	return s
+}
+
+// filesOf returns those of the files that one of the programs reads. main is as for [ReadBy].
+func filesOf(files []conf.Source, main string, programs []string) []conf.Source {
+	return slices.DeleteFunc(slices.Clone(files), func(f conf.Source) bool {
+		by := ReadBy(f.Name, main)
+		return by != "" && !slices.Contains(programs, by)
+	})
 }
 
 // API returns the side as nova-api reads it, which needs the aliases.
