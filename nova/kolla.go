@@ -85,18 +85,18 @@ func (k kolla) files() (files []kollaFile, err error) {
 // planned returns the files that kolla-ansible has generated for a program, as a plan leaves them.
 // Their lines with an older name of an option are of kolla-ansible's template, where they remain.
 func (k kolla) planned(program string) (Side, error) {
-	o, files := k.Options, slices.Clone(k.generatedFor(program))
+	o := k.Options
 	if o.Role = Controller; program == programCompute {
 		o.Role = Compute
 	}
-	for i, f := range files {
-		for _, older := range slices.Concat(k.Release.AliasNames()[1:], k.Release.SpecNames()[1:]) {
-			file, err := files[i].File.Set(conf.Setting{Names: []conf.Name{older}})
-			if err != nil {
-				return Side{}, fmt.Errorf("%s: %w", f.Name, err)
-			}
-			files[i].File = file
+	older := conf.Setting{Names: slices.Concat(k.Release.AliasNames()[1:], k.Release.SpecNames()[1:])} // is removed
+	var files []conf.Source
+	for _, f := range k.generatedFor(program) {
+		file, err := f.File.Set(older)
+		if err != nil {
+			return Side{}, fmt.Errorf("%s: %w", f.Name, err)
 		}
+		files = append(files, conf.Source{Name: f.Name, File: file})
 	}
 	read := newSources(o, kollaDir+program+"/nova.conf", files)
 	aliases := planAliases(read, o, k.want.Aliases)

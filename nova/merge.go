@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"gpustack/host"
 	"gpustack/nova/conf"
 )
 
@@ -31,13 +32,7 @@ func (i *item) equals(object map[string]any) bool {
 // stay; those with the name of a wanted alias are updated. A wanted alias in a file that not all of
 // the programs that need it read is moved to one that they do.
 func planAliases(read sources, o Options, wanted []Alias) (st step) {
-	var programs []string
-	if o.Role.Computes() {
-		programs = append(programs, programCompute)
-	}
-	if o.Role.Controls() {
-		programs = append(programs, programAPI)
-	}
+	programs := host.Filter(o.Role.Programs(), func(p string) bool { return p == programAPI || p == programCompute })
 	var items []*item
 	for _, a := range wanted {
 		object, err := conf.Object(a)
@@ -47,15 +42,16 @@ func planAliases(read sources, o Options, wanted []Alias) (st step) {
 		}
 		items = append(items, &item{text: text, object: object})
 	}
-	names, files := o.Release.AliasNames(), read.of(programs...)
-	for _, l := range (Side{Files: files}).Find(names...) {
+	names := o.Release.AliasNames()
+	lines := Side{Files: read.of(programs...)}.Find(names...)
+	for _, l := range lines {
 		for _, it := range items {
 			it.isThere = it.isThere || read.serves(l.File, programs) && slices.ContainsFunc(conf.ParseObjects(l.Value), it.equals)
 		}
 	}
 	var errs []error
 	values := map[string][]string{} // by file
-	for _, l := range (Side{Files: files}).Find(names...) {
+	for _, l := range lines {
 		planned, noted, err := planAlias(read, l, items, read.serves(l.File, programs), o.Remove)
 		values[l.File], errs = append(values[l.File], planned...), append(errs, err)
 		st.add(noted)
@@ -68,11 +64,7 @@ func planAliases(read sources, o Options, wanted []Alias) (st step) {
 			values[target] = append(values[target], it.text)
 		}
 	}
-	for _, f := range files {
-		if !read.isFixed(f.Name) {
-			st.settings = append(st.settings, setting{f.Name, conf.Setting{Names: names, Values: values[f.Name], Multi: true, Same: sameButBreaks}, programs})
-		}
-	}
+	st.settings = read.setAll(names, values, programs...)
 	return st
 }
 

@@ -135,28 +135,20 @@ func (o Options) keepLiveMigratable(all []*value, w Spec) Spec {
 // writeSpecs sets device_spec in the files as it is planned, and notes the values that are not
 // gpustack's. last are the values after all others.
 func writeSpecs(read sources, r Release, all []*value, last []string) (st step) {
-	for _, f := range read.of(programCompute) {
-		var values []string
-		for _, v := range all {
-			if v.line.File != f.Name {
-				continue
-			}
-			kept, err := v.kept()
-			if err != nil {
-				return step{err: fmt.Errorf("%s: %w", v.line.Where(), err)}
-			}
-			values = append(append(values, v.before...), kept...)
-			if !v.ours && len(kept) > 0 {
-				st.Kept = append(st.Kept, v.line.Where()+": "+onOneLine(v.line.Option.Value))
-			}
+	values := map[string][]string{} // by file
+	for _, v := range all {
+		kept, err := v.kept()
+		if err != nil {
+			return step{err: fmt.Errorf("%s: %w", v.line.Where(), err)}
 		}
-		if f.Name == read.target().Name {
-			values = append(values, last...)
-		}
-		if !read.isFixed(f.Name) {
-			st.settings = append(st.settings, setting{f.Name, conf.Setting{Names: r.SpecNames(), Values: values, Multi: true, Same: sameButBreaks}, []string{programCompute}})
+		values[v.line.File] = slices.Concat(values[v.line.File], v.before, kept)
+		if !v.ours && len(kept) > 0 {
+			st.Kept = append(st.Kept, v.line.Where()+": "+onOneLine(v.line.Option.Value))
 		}
 	}
+	target := read.target().Name
+	values[target] = append(values[target], last...)
+	st.settings = read.setAll(r.SpecNames(), values, programCompute)
 	return st
 }
 
@@ -387,16 +379,16 @@ func (o Options) withdrawing(removed Named) string {
 // planRemoval warns of flavors that request an alias that this machine has no more. aliased is the
 // files with the planned aliases.
 func planRemoval(o Options, aliased Side) (st step) {
+	left, _ := aliased.named(Newest) // malformed ones have no name
+	has := func(aliases []Named, name string) bool {
+		return slices.ContainsFunc(aliases, func(n Named) bool { return n.Name == name })
+	}
 	for _, name := range o.Remove {
-		if !slices.ContainsFunc(o.InUse, func(n Named) bool { return n.Name == name }) {
-			continue // it did not exist before
+		if has(o.InUse, name) && !has(left, name) {
+			st.Warnings = append(st.Warnings, fmt.Sprintf(
+				"without alias %s Nova rejects builds, resizes and migrations of guests whose flavor requests it: %s shows the flavors",
+				name, host.NewCommand("flavor list")))
 		}
-		if left, _ := aliased.named(Newest); slices.ContainsFunc(left, func(n Named) bool { return n.Name == name }) {
-			continue
-		}
-		st.Warnings = append(st.Warnings, fmt.Sprintf(
-			"without alias %s Nova rejects builds, resizes and migrations of guests whose flavor requests it: %s shows the flavors",
-			name, host.NewCommand("flavor list")))
 	}
 	return st
 }

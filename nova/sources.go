@@ -189,6 +189,16 @@ func (s sources) each(names []conf.Name, want func(have string, set bool) string
 	return st
 }
 
+// setAll sets all values of an option for programs, which are listed by file, in the files that may change.
+func (s sources) setAll(names []conf.Name, values map[string][]string, programs ...string) (settings []setting) {
+	for _, f := range s.of(programs...) {
+		if !s.isFixed(f.Name) {
+			settings = append(settings, setting{f.Name, conf.Setting{Names: names, Values: values[f.Name], Multi: true, Same: sameButBreaks}, programs})
+		}
+	}
+	return settings
+}
+
 // with returns the files with what steps set, and the programs to restart. The error joins those of
 // all steps.
 func (s sources) with(steps ...step) (after Side, restart []string, err error) {
