@@ -4,22 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/nova/conf"
 )
-
-// Place is where the configuration is.
-type Place struct {
-	File   string // nova.conf
-	Given  bool   // the operator has named File: files that deployment tools generate are not searched for
-	DropIn bool   // new options are written to a file of their own in nova.conf.d
-}
-
-// dropInName is the name of our file in nova.conf.d. It sorts last.
-const dropInName = "zz-gpustack.conf"
 
 // Errors of configuration files.
 var (
@@ -214,24 +203,4 @@ func restarts(root host.Root, programs []string) (services []Service, err error)
 		services = append(services, service)
 	}
 	return services, nil
-}
-
-// Render returns what is wanted as text of nova.conf, for a deployment tool to merge.
-func Render(o Options, w Want) (string, error) {
-	read := newSources(o, DefaultConf, nil)
-	aliases := planAliases(read, o, w.Aliases)
-	specs := planSpecs(read, o, read.after(aliases), w.Specs)
-	var filters step
-	if o.Role.Controls() {
-		enabled, _, added := o.rendered(w)
-		available := conf.Setting{Names: o.Release.availableNames()[:1], Values: added, Multi: true}
-		list := conf.Setting{Names: o.Release.FilterNames()[:1], Values: []string{strings.Join(enabled, ",")}}
-		filters.settings = []setting{{DefaultConf, available, nil}, {DefaultConf, list, nil}}
-	}
-	after, _, err := read.with(aliases, specs, filters, planReporting(read, o), planAsking(read, o))
-	errs := []error{err}
-	for _, c := range ConflictsOf(after, o.Release) {
-		errs = append(errs, host.WithHint(errors.New(c.Seen), c.Remedy))
-	}
-	return string(after.Files[0].File.Bytes()), errors.Join(errs...)
 }

@@ -10,6 +10,26 @@ import (
 	"gpustack/nova/conf"
 )
 
+// Render returns what is wanted as text of nova.conf, for a deployment tool to merge.
+func Render(o Options, w Want) (string, error) {
+	read := newSources(o, DefaultConf, nil)
+	aliases := planAliases(read, o, w.Aliases)
+	specs := planSpecs(read, o, read.after(aliases), w.Specs)
+	var filters step
+	if o.Role.Controls() {
+		enabled, _, added := o.rendered(w)
+		available := conf.Setting{Names: o.Release.availableNames()[:1], Values: added, Multi: true}
+		list := conf.Setting{Names: o.Release.FilterNames()[:1], Values: []string{strings.Join(enabled, ",")}}
+		filters.settings = []setting{{DefaultConf, available, nil}, {DefaultConf, list, nil}}
+	}
+	after, _, err := read.with(aliases, specs, filters, planReporting(read, o), planAsking(read, o))
+	errs := []error{err}
+	for _, c := range ConflictsOf(after, o.Release) {
+		errs = append(errs, host.WithHint(errors.New(c.Seen), c.Remedy))
+	}
+	return string(after.Files[0].File.Bytes()), errors.Join(errs...)
+}
+
 // renderTripleO returns what is wanted as an environment file of TripleO, in YAML (puppet-nova,
 // manifests/pci.pp and config.pp; tripleo-heat-templates, nova-compute-container-puppet.yaml and
 // nova-scheduler-container-puppet.yaml). It is of aliases and device specs that [Render] accepts.

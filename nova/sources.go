@@ -11,6 +11,21 @@ import (
 	"gpustack/nova/conf"
 )
 
+// Place is where the configuration is.
+type Place struct {
+	File   string // nova.conf
+	Given  bool   // the operator has named File: files that deployment tools generate are not searched for
+	DropIn bool   // new options are written to a file of their own in nova.conf.d
+}
+
+// dropInName is the name of our file in nova.conf.d. It sorts last.
+const dropInName = "zz-gpustack.conf"
+
+// ours returns the file that gpustack writes in nova.conf.d.
+func (p Place) ours() string {
+	return path.Join(path.Dir(p.File), dropInDir, dropInName)
+}
+
 // sources are the files of a machine as its services read them, and where a plan may write. No step
 // of a plan changes them.
 type sources struct {
@@ -30,11 +45,6 @@ type step struct {
 	notes
 	settings []setting
 	err      error
-}
-
-// ours returns the file that gpustack writes in nova.conf.d.
-func (p Place) ours() string {
-	return path.Join(path.Dir(p.File), dropInDir, dropInName)
 }
 
 // newSources returns files that services read, or without any an empty one that is called main.
