@@ -57,10 +57,9 @@ func newSources(o Options, main string, files []conf.Source) sources {
 
 // readSources reads all files that the services read, in their order.
 func readSources(root host.Root, o Options, w Want, place Place) (sources, error) {
-	s := sources{Side{Role: o.Role, Hypervisor: o.Hypervisor}, place}
 	names, err := Files(root, place.File, o.Role)
 	if err != nil {
-		return s, err
+		return sources{}, err
 	}
 	ours := place.ours()
 	if place.DropIn && !slices.Contains(names, ours) {
@@ -72,34 +71,25 @@ func readSources(root host.Root, o Options, w Want, place Place) (sources, error
 		}
 		names = slices.Insert(names, at, ours)
 	}
-	errs := []error{place.strays(root, o)}
-	for _, name := range names {
+	side, err := SideFiles{o.Role, names}.read(func(name string) (*conf.File, error) {
 		f, err := edit.Read(root, name)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if f == nil {
-			if name == place.File {
-				errs = append(errs, fmt.Errorf("%s: %w", name, errNoConf))
-			}
-			if name != ours {
-				continue
-			}
+		switch {
+		case err != nil:
+			return nil, err
+		case f == nil && name == ours:
 			f = &edit.File{Content: []byte(ownHeader)}
+		case f == nil && name == place.File:
+			return nil, fmt.Errorf("%s: %w", name, errNoConf)
+		case f == nil:
+			return nil, nil
 		}
 		if owner, where := o.owner(name, f.Content, w); owner != "" {
-			errs = append(errs, &OwnedError{File: name, Owner: owner, Where: where})
-			continue
+			return nil, &OwnedError{File: name, Owner: owner, Where: where}
 		}
-		file, err := parseConf(name, f.Content)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		s.Files = append(s.Files, conf.Source{Name: name, File: file})
-	}
-	return s, errors.Join(errs...)
+		return parseConf(name, f.Content)
+	})
+	side.Hypervisor = o.Hypervisor
+	return sources{side, place}, errors.Join(place.strays(root, o), err)
 }
 
 // strays returns an error for each file outside /etc/nova that a service may read and that hides a
