@@ -379,12 +379,11 @@ func (o Options) withdrawing(removed Named) string {
 // planRemoval warns of flavors that request an alias that this machine has no more. aliased is the
 // files with the planned aliases.
 func planRemoval(o Options, aliased Side) (st step) {
-	left, _ := aliased.named(Newest) // malformed ones have no name
 	has := func(aliases []Named, name string) bool {
 		return slices.ContainsFunc(aliases, func(n Named) bool { return n.Name == name })
 	}
 	for _, name := range o.Remove {
-		if has(o.InUse, name) && !has(left, name) {
+		if left, _ := aliased.named(Newest); has(o.InUse, name) && !has(left, name) {
 			st.Warnings = append(st.Warnings, fmt.Sprintf(
 				"without alias %s Nova rejects builds, resizes and migrations of guests whose flavor requests it: %s shows the flavors",
 				name, host.NewCommand("flavor list")))
