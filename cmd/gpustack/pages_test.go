@@ -1,9 +1,7 @@
 package main
 
 import (
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -95,21 +93,15 @@ func runShown(ts *testscript.TestScript, _ bool, arguments []string) {
 		line = strings.ReplaceAll(line, before, after)
 		replaced = append(replaced, after, before)
 	}
-	var exit *exec.ExitError
-	got := 0
-	if err := ts.Exec("gpustack", strings.Fields(line+added)...); errors.As(err, &exit) {
-		got = exit.ExitCode()
-	} else {
-		ts.Check(err)
-	}
-	printed := ts.ReadFile("stdout") + ts.ReadFile("stderr")
+	o := runInScript(ts, strings.Fields(line+added))
+	printed := o.stdout + o.stderr
 	if added != "" {
 		printed = strings.ReplaceAll(printed, added, "")
 	}
 	lines := trimEmpty(strings.Split(strings.NewReplacer(replaced...).Replace(printed), "\n"))
-	if got != status || !printedAs(shown.output, lines) {
+	if o.status != status || !printedAs(shown.output, lines) {
 		ts.Fatalf("docs/%s:%d: %s: exit status %d. The page shows\n%s\nand the command prints\n%s", arguments[0], shown.line,
-			strings.Join(shown.words, " "), got, strings.Join(shown.output, "\n"), strings.Join(lines, "\n"))
+			strings.Join(shown.words, " "), o.status, strings.Join(shown.output, "\n"), strings.Join(lines, "\n"))
 	}
 }
 

@@ -345,6 +345,7 @@ func runChecked(args []string) (status int) {
 	}()
 	os.Stdout = writer
 	status = run(args)
+	os.Stdout = stdout
 	writer.Close()
 	if err := <-ended; err == nil {
 		err = checkDocument(strings.Join(a.line.Path, " "), a.ui.Document.Format, printed.Bytes())

@@ -4,8 +4,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,15 +21,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "write what the commands print into the scripts")
-
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"gpustack": func() {
-		if os.Getenv("UNPRIVILEGED") != "" && os.Geteuid() == 0 {
-			unprivileged()
-		}
-		os.Exit(runChecked(os.Args))
-	}})
-}
 
 // unprivileged makes the program run as nobody: root records changes of flavors in the journal of
 // the machine, which tests do not touch.
@@ -59,20 +51,36 @@ func stateHome(dir string) ([]string, error) {
 	return []string{"UNPRIVILEGED=1", "XDG_STATE_HOME=" + state}, err
 }
 
-// TestScripts runs the binary as its users do: each script of testdata/script
-// is one behaviour.
+// TestScripts runs the program as its users do: each script of testdata/script
+// is one behaviour. "gpustack ..." is run by a worker, "exec gpustack ..." is a process of its own,
+// which can read standard input.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
 	}
+	scripts, err := filepath.Glob("testdata/script/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, script := range scripts {
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, set := range regexp.MustCompile(`(?m)^env (\w+)=`).FindAllStringSubmatch(string(text), -1) {
+			if !slices.Contains(scriptVariables(), set[1]) {
+				t.Errorf("%s sets %s, which scriptVariables does not have", script, set[1])
+			}
+		}
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "page": runShown, "undated": writeUndated},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "gpustack": programInScript, "page": runShown, "undated": writeUndated},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
@@ -88,6 +96,34 @@ func TestScripts(t *testing.T) {
 	})
 }
 
+// scriptVariables are the environment of the program in scripts.
+func scriptVariables() []string {
+	return slices.AppendSeq([]string{"COLUMNS", "EXAMPLES", "HOME", "LANG", "PATH", "SUDO_USER", "TMPDIR", "UNPRIVILEGED", "XDG_STATE_HOME"},
+		maps.Keys(new(cloudtest.Cloud).Env()))
+}
+
+// programInScript is the command "gpustack ...".
+func programInScript(ts *testscript.TestScript, neg bool, args []string) {
+	if o := runInScript(ts, args); neg == (o.status == 0) {
+		ts.Fatalf("exit status %d", o.status)
+	}
+}
+
+// runInScript runs a command line of the program where a script is.
+func runInScript(ts *testscript.TestScript, args []string) output {
+	line := commandLine{Dir: ts.MkAbs("."), Args: args}
+	for _, name := range scriptVariables() {
+		if value := ts.Getenv(name); value != "" {
+			line.Env = append(line.Env, name+"="+value)
+		}
+	}
+	o, err := runLine(line)
+	_, outErr := io.WriteString(ts.Stdout(), o.stdout)
+	_, errErr := io.WriteString(ts.Stderr(), o.stderr)
+	ts.Check(errors.Join(err, outErr, errErr))
+	return o
+}
+
 // TestBesideMachine: in the overlay of .ci/apart, as in make test, the unit tests run beside the files
 // of a machine (.ci/beside), and what reads one of them fails.
 func TestBesideMachine(t *testing.T) {
@@ -101,9 +137,8 @@ func TestBesideMachine(t *testing.T) {
 		"/etc/nova/nova.conf":                 "nova check --release zed",
 		"/etc/openstack/clouds.yaml":          "flavor list --os-cloud none",
 	} {
-		out, err := exec.Command("gpustack", strings.Fields(command)...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), file) {
-			t.Errorf("gpustack %s is not as beside %s (%v): %s", command, file, err, out)
+		if o := runProgram(t, ".", nil, strings.Fields(command)...); o.status == 0 || !strings.Contains(o.stdout+o.stderr, file) {
+			t.Errorf("gpustack %s is not as beside %s: %+v", command, file, o)
 		}
 	}
 }
