@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -54,6 +55,7 @@ func runAll(m *testing.M) int {
 		panic(fmt.Sprintf("%v: %s", err, out))
 	}
 	os.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	debug.SetGCPercent(400) // as run sets it
 	return m.Run()
 }
 
