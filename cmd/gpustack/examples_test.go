@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,12 +23,13 @@ import (
 
 // An exampleSetup is what the examples of a command need.
 type exampleSetup struct {
-	// script is run by bash before each example, $LINE, in a folder that contains the examples as
-	// examples. It makes the files that the lines name; node is the root of lines without --root.
+	// script is run by bash in a folder that contains the examples as examples. It makes the files that
+	// the lines name; node is the root of lines without --root. Each line has a copy of the folder.
 	script string
-	cloud  bool // the lines connect to a cloud
-	hosts  bool // the cloud has compute nodes
-	status int  // the exit status of lines without --dry-run; that of others is 2
+	before string // is run before each line, $LINE
+	cloud  bool   // the lines connect to a cloud
+	hosts  bool   // the cloud has compute nodes
+	status int    // the exit status of lines without --dry-run; that of others is 2
 }
 
 // exampleSetups returns the set-up of each command, or of all commands of a group, that needs more
@@ -35,7 +38,7 @@ func exampleSetups() map[string]exampleSetup {
 	// A tree is no kernel, and drivers of a tree cannot be changed: without --dry-run, the functions
 	// are as the line wants them. integration/vm changes drivers.
 	held := func(dryRun, other string) string {
-		return talkNode + `
+		return `
 case "$LINE" in *--dry-run*) driver=` + dryRun + ` ;; *pci-stub*) driver=pci-stub ;; *) driver=` + other + ` ;; esac
 mkdir -p node/sys/bus/pci/drivers/$driver
 for f in node/sys/bus/pci/devices/0000:8[48]:00.?; do
@@ -46,55 +49,55 @@ done
 `
 	}
 	const prepared = talkNode + "gpustack host prepare --root node --yes\n"
-	const copies = talkNode + "mkdir -p mnt; rm -rf mnt/*; cp -a node mnt/sosreport; cp -a node mnt/node\n"
+	const copies = talkNode + "mkdir mnt; cp -a node mnt/sosreport; cp -a node mnt/node\n"
 	return map[string]exampleSetup{
 		"completion": {script: "mkdir -p $HOME/.config/fish/completions"},
-		"flavor":     {script: inventories + "echo nvidia-smi -L >measure.sh\n", cloud: true},
+		"flavor":     {script: bothRoles, cloud: true},
 		"fleet":      {script: fleetNodes},
 		"fleet diff": {script: fleetNodes, status: 2}, // a node is new
 		"history":    {script: prepared + undone},
-		"host bind":  {script: held("none", "vfio-pci")},
+		"host bind":  {script: talkNode, before: held("none", "vfio-pci")},
 		"host check": {script: copies, status: 2}, // the node is not prepared
 		"status":     {script: copies, status: 2},
 		"container check": {status: 2, // the talk's node has no driver of NVIDIA's
 			script: talkNode + "mkdir -p srv/images/pytorch/usr/lib64\ntouch srv/images/pytorch/usr/lib64/libc.so.6\n"},
-		"container prepare": {script: "rm -rf node; sh containers.sh node\n" +
-			`case "$LINE" in *--remove*|*--none*) gpustack container prepare --root node --device 0000:84:00.0 --yes;; esac`},
-		"host guests":  {script: "rm -rf node; cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},
-		"host prepare": {script: copies + `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
-		"host release": {script: `case "$LINE" in *container*)
+		"container prepare": {script: "sh containers.sh node",
+			before: `case "$LINE" in *--remove*|*--none*) gpustack container prepare --root node --device 0000:84:00.0 --yes;; esac`},
+		"host guests":  {script: "cp -a guests node; sh lay.sh; mkdir -p node/srv/nova; cp node/etc/kolla/nova-compute/nova.conf node/srv/nova"},
+		"host prepare": {script: copies, before: `case "$LINE" in *--remove*|*--none*) gpustack host prepare --root node --yes;; esac`},
+		"host release": {script: talkNode, before: `case "$LINE" in *container*)
 	rm -rf node; sh containers.sh node; gpustack container prepare --root node --device 0000:84:00.0 --static --yes;;
 *)
 ` + held("vfio-pci", "nouveau") + `;;
 esac
 `},
-		"host scan": {script: copies},
-		"image":     {script: inventories, cloud: true},
-		"rdma":      {script: "rm -rf node; gpustack host unpack examples/hgx-8xa100.txtar node"},
-		"nova":      {script: inventories},
-		"nova configure": {script: inventories + `case "$LINE" in *--hca*)
+		"host scan":   {script: copies},
+		"host unpack": {script: talkNode, before: `case "$LINE" in *scan*) mkdir tmp; mv node tmp;; esac`},
+		"image":       {script: bothRoles, cloud: true},
+		"rdma":        {script: "gpustack host unpack examples/hgx-8xa100.txtar node"},
+		"nova":        {script: bothRoles},
+		"nova configure": {script: inventories, before: `case "$LINE" in *--hca*)
 	rm -rf kept; mv node kept; sh hca.sh node
 	for part in etc/nova; do
 		[ ! -e kept/$part ] || { mkdir -p node/$part; cp -an kept/$part/. node/$part/; }
 	done
 	gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 2 --yes;;
+*--remove-alias*)
+	` + configure + `;;
 esac
 `},
-		"nova drain":   {script: `case "$LINE" in *--step*) gpustack nova drain gpu7 --reason x --yes;; esac`, cloud: true, hosts: true},
-		"nova enable":  {script: "gpustack nova drain gpu7 --reason x --yes", cloud: true, hosts: true},
-		"nova devices": {script: inventories, cloud: true, hosts: true},
-		"nova explain": {script: inventories, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
-		"rdma prepare": {script: "rm -rf node mnt; sh hca.sh node; mkdir mnt; cp -a node mnt/node\n" +
-			`case "$LINE" in *--remove*|*--none*) gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 8 --yes;; esac`},
+		"nova drain":   {before: `case "$LINE" in *--step*) gpustack nova drain gpu7 --reason x --yes;; esac`, cloud: true, hosts: true},
+		"nova enable":  {before: "gpustack nova drain gpu7 --reason x --yes", cloud: true, hosts: true},
+		"nova devices": {script: bothRoles, cloud: true, hosts: true},
+		"nova explain": {script: bothRoles, cloud: true, hosts: true, status: 2}, // without a database, free devices are unknown
+		"rdma prepare": {script: "sh hca.sh node; mkdir mnt; cp -a node mnt/node",
+			before: `case "$LINE" in *--remove*|*--none*) gpustack rdma prepare --root node --device 0000:0c:00.0 --vfs 8 --yes;; esac`},
 		"undo": {script: prepared + undone},
 	}
 }
 
 // talkNode is the talk's node, newly unpacked.
-const talkNode = `
-rm -rf node gpu1.t*
-gpustack host unpack examples/talk-2xk4200.txtar node
-`
+const talkNode = "gpustack host unpack examples/talk-2xk4200.txtar node\n"
 
 // undone makes more entries of the journal of the talk's node.
 const undone = `
@@ -109,7 +112,7 @@ done
 // day before; and the services and aggregates of the nodes. A tree does not show who uses devices:
 // their state is replaced.
 const fleetNodes = talkNode + `
-rm -rf nodes nodes.yesterday scans checks guests *.jsonl
+rm -r guests
 mkdir -p nodes scans checks guests
 for f in node/sys/bus/pci/devices/0000:8[48]:00.?; do
 	ln -sfn /sys/bus/pci/drivers/vfio-pci $(readlink -f $f)/driver
@@ -137,7 +140,7 @@ echo "{\"services\": [${services#,}], \"aggregates\": {\"fast\": [${hosts#,}]}}"
 // inventories has the talk's node with Nova Zed, inventories of two hosts, and a nova.conf of a
 // controller and a compute node.
 const inventories = talkNode + `
-rm -rf node/var/lib/dpkg ctl gpu facts
+rm -r node/var/lib/dpkg
 packages=node/usr/lib/python3/dist-packages
 rm -rf $packages
 mkdir -p $packages/nova-26.0.0.dist-info
@@ -169,13 +172,16 @@ cp gpu/etc/nova/nova.conf gpu1.conf
 mkdir -p gpu1.d
 echo '[DEFAULT]' > gpu1.d/10.conf
 cp ctl.conf controller.conf
-case "$LINE" in
-*--remove-alias* | *"nova check"* | *flavor*) gpustack nova configure --root node --role all --inventory gpu1.json --yes ;;
-esac
 for f in node/sys/bus/pci/devices/0000:8[48]:00.0; do # as after the reboot
 	ln -sfn /sys/bus/pci/drivers/vfio-pci $(readlink -f $f)/driver
 done
+rm -r ctl gpu facts guests
 `
+
+// bothRoles is inventories with the node configured for both roles, and a program for guests.
+const bothRoles = inventories + configure + "\necho nvidia-smi -L >measure.sh\n"
+
+const configure = "gpustack nova configure --root node --role all --inventory gpu1.json --yes"
 
 // elsewhere are the commands whose examples need parts that only the integration tests have. Each
 // is run by the test that is named.
@@ -208,16 +214,9 @@ func examples(c *cli.Command) (lines []string) {
 // touch is replaced: commands get the --root of an example node, absolute paths of documents are in
 // the test's folder, and ssh runs its command here.
 func TestExamples(t *testing.T) {
-	binary, err := exec.LookPath("gpustack")
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := filepath.Abs("../../examples")
-	if err != nil {
-		t.Fatal(err)
-	}
 	a := newApp(testUI(t), []string{"gpustack"})
 	setups, used := exampleSetups(), map[string]bool{}
+	laid := map[exampleSetup]func() (string, error){}
 	ran := 0
 	for path, c := range args.Commands(a.Commands) {
 		lines := examples(c)
@@ -236,11 +235,26 @@ func TestExamples(t *testing.T) {
 			setup, used[key] = s, true
 		}
 		ran += len(lines)
+		folder := exampleSetup{script: setup.script, cloud: setup.cloud}
+		if laid[folder] == nil {
+			dir := t.TempDir()
+			laid[folder] = sync.OnceValues(func() (string, error) { return dir, layExamples(dir, folder) })
+		}
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			e := newExampleRun(t, a.App, binary, folder, setup)
+			from, err := laid[folder]()
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := exampleRun{t, a.App, setup, filepath.Join(t.TempDir(), "folder")}
 			for _, line := range lines {
+				if out, err := exec.Command("cp", "-a", from, e.dir).CombinedOutput(); err != nil {
+					t.Fatalf("%v: %s", err, out)
+				}
 				e.run(line)
+				if err := os.RemoveAll(e.dir); err != nil {
+					t.Fatal(err)
+				}
 			}
 		})
 	}
@@ -254,63 +268,56 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// exampleRun runs the examples of a command in one folder.
+// exampleRun runs an example in a folder.
 type exampleRun struct {
 	t     *testing.T
 	app   *cli.App
 	setup exampleSetup
 	dir   string
-	env   []string
 }
 
-func newExampleRun(t *testing.T, app *cli.App, binary, folder string, setup exampleSetup) *exampleRun {
-	t.Helper()
-	e := &exampleRun{t: t, app: app, setup: setup, dir: t.TempDir()}
-	bin := filepath.Join(e.dir, "bin")
-	for _, err := range []error{os.Mkdir(bin, 0o755), os.Mkdir(filepath.Join(e.dir, "home"), 0o755), os.Symlink(folder, filepath.Join(e.dir, "examples"))} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+// layExamples makes the folder of a set-up.
+func layExamples(dir string, setup exampleSetup) error {
 	node, err := txtar.ParseFile("testdata/script/host_guests.txtar") // everything of it can be read
-	if err == nil {
-		for i, f := range node.Files {
-			node.Files[i].Name = strings.Replace(f.Name, "node/", "guests/", 1)
-		}
-		err = txtar.Write(node, e.dir)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = copyFile("testdata/script/rdma_prepare.txtar", "hca.sh", e.dir)
+	for i, f := range node.Files {
+		node.Files[i].Name = strings.Replace(f.Name, "node/", "guests/", 1)
 	}
-	if err == nil {
-		err = copyFile("testdata/script/fleet.txtar", "quiet.json", e.dir)
-	}
-	if err == nil {
-		err = copyFile("testdata/script/container_prepare.txtar", "containers.sh", e.dir)
+	folder, err := filepath.Abs("../../examples")
+	ssh := filepath.Join(dir, "bin/ssh")
+	err = errors.Join(err, txtar.Write(node, dir),
+		copyFile("testdata/script/rdma_prepare.txtar", "hca.sh", dir),
+		copyFile("testdata/script/fleet.txtar", "quiet.json", dir),
+		copyFile("testdata/script/container_prepare.txtar", "containers.sh", dir),
+		os.Mkdir(filepath.Dir(ssh), 0o755), os.WriteFile(ssh, []byte("#!/bin/sh\nshift; exec \"$@\"\n"), 0o755),
+		os.Mkdir(filepath.Join(dir, "home"), 0o755), os.Symlink(folder, filepath.Join(dir, "examples")))
+	env := exampleEnv(dir)
+	if setup.cloud {
+		state, stateErr := stateHome(dir)
+		env, err = append(env, state...), errors.Join(err, stateErr, os.Chmod(dir, 0o777))
 	}
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	for name, text := range map[string]string{
-		"gpustack": "exec " + binary + ` "$@"`,
-		"ssh":      `shift; exec "$@"`,
-	} {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	return bash(dir, env, setup.script)
+}
+
+// exampleEnv is the environment of examples in a folder.
+func exampleEnv(dir string) []string {
+	return append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "HOME="+filepath.Join(dir, "home"),
+		"LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TERM=dumb")
+}
+
+// bash runs a script that must succeed.
+func bash(dir string, env []string, script string) error {
+	c := exec.Command("bash", "-ec", script)
+	c.Dir, c.Env = dir, env
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", script, err, out)
 	}
-	e.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+filepath.Join(e.dir, "home"), "LANG=C.UTF-8", "LC_ALL=C.UTF-8", "TERM=dumb")
-	if setup.cloud {
-		state, err := stateHome(e.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(e.dir, 0o777); err != nil {
-			t.Fatal(err)
-		}
-		e.env = append(e.env, state...)
-	}
-	return e
+	return nil
 }
 
 // copyFile copies a file of a script's archive into a folder.
@@ -330,14 +337,14 @@ func copyFile(archive, name, dir string) error {
 // run runs an example.
 func (e *exampleRun) run(line string) {
 	e.t.Helper()
-	env := e.env
+	env := exampleEnv(e.dir)
 	if e.setup.cloud {
-		env = append(slices.Clone(env), e.startCloud()...)
+		env = slices.Concat(env, unprivilegedEnv(e.t), e.startCloud())
 	}
-	before := exec.Command("bash", "-ec", e.setup.script)
-	before.Dir, before.Env = e.dir, append(slices.Clone(env), "LINE="+line)
-	if out, err := before.CombinedOutput(); err != nil {
-		e.t.Fatalf("before %s: %v\n%s", line, err, out)
+	if e.setup.before != "" {
+		if err := bash(e.dir, append(slices.Clone(env), "LINE="+line), e.setup.before); err != nil {
+			e.t.Fatalf("before %s: %v", line, err)
+		}
 	}
 	here := e.here(line)
 	c := exec.Command("bash", "-c", here)
