@@ -122,7 +122,9 @@ func ParseAlias(s string) (Alias, error) {
 func AliasOption(alias map[string]any) string {
 	n, _ := newNamed(alias, "")
 	if on, err := devspec.Bool(n.LiveMigratable); err == nil && n.LiveMigratable != "" {
-		n.LiveMigratable = map[bool]string{true: "yes", false: "no"}[on]
+		if n.LiveMigratable = "no"; on {
+			n.LiveMigratable = "yes"
+		}
 	}
 	option := fmt.Sprintf("%s=%s:%s", n.Name, n.VendorID, n.ProductID)
 	for _, word := range [][2]string{{"device_type", n.DeviceType}, {"numa_policy", n.NUMAPolicy}, {"resource_class", n.ResourceClass},

@@ -94,7 +94,10 @@ func parseNovaDrain(c *cli.Context, f *args.Faults) novaDrainOptions {
 		waiting: drain.Waiting{Tasks: c.Duration("wait"), Empty: c.Duration("wait-empty"), Every: drain.Every},
 	}
 	f.Exclude(c, "step", "reason", "take-over", "wait", "wait-empty")
-	flag := map[bool]string{true: "step", false: "reason"}[opts.step]
+	flag := "reason"
+	if opts.step {
+		flag = "step"
+	}
 	opts.text = c.String(flag)
 	if err := drain.CheckText(opts.text); c.IsSet(flag) {
 		f.AddEach("--"+flag+": ", err, host.HintOf(err))
@@ -164,7 +167,10 @@ func runNovaDrain(ctx context.Context, u *term.UI, g given, opts novaDrainOption
 	if g.quiet && !move.Changed() && g.format == term.FormatTable { // decide prints nothing then
 		u.Warn(report.Warnings...)
 	}
-	question := map[bool]string{true: "disable it?", false: "change the reason?"}[move.Before.Enabled]
+	question := "change the reason?"
+	if move.Before.Enabled {
+		question = "disable it?"
+	}
 	err = decide(u, g, &report, question, views.ServiceSummary(move), func() { report.PrintPlan(u, shown) }, func() error {
 		defer u.Run.End()
 		return setService(ctx, u, o, "nova drain "+service.Host, move, &report)

@@ -36,7 +36,10 @@ func (v view) startup() []host.Finding {
 	judged := steps.Judge(s.Wanted, *s.Result)
 	findings := host.Map(judged.Open, func(o steps.Outcome) host.Finding { return outcome(f, o) })
 	if n := len(judged.NotRun); n > 0 {
-		was := map[bool]string{true: "was", false: "were"}[n == 1]
+		was := "were"
+		if n == 1 {
+			was = "was"
+		}
 		findings = append(findings, host.Finding{
 			Status: host.NA, File: f.File, Remedy: host.Plain("reboot, or run: systemctl restart " + steps.Unit),
 			Seen: fmt.Sprintf("%s %s not carried out since this boot: %s", host.Numbered(n, "step"), was, strings.Join(judged.NotRun, ", ")),

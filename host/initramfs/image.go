@@ -66,7 +66,10 @@ func readImage(image io.ReaderAt, a *archive) error {
 		}
 		length, err := a.readCompressed(image, at, method)
 		if err != nil {
-			extent := map[bool]string{true: "to the end of the image", false: "on"}[method.last]
+			extent := "on"
+			if method.last {
+				extent = "to the end of the image"
+			}
 			return fmt.Errorf("%s data from byte %d %s: %w", method.name, at, extent, asMalformed(err))
 		}
 		at += length

@@ -147,7 +147,10 @@ func (m Move) Make(ctx context.Context, c *cloud.Compute) (change.Outcome, error
 // Recover determines from the cloud what an interrupted run has made. An undo that has begun is
 // completed.
 func (m Move) Recover(ctx context.Context, c *cloud.Compute, undoing bool) (Move, change.Outcome, string, error) {
-	none := map[bool]change.Outcome{true: change.Reverted, false: change.None}[undoing]
+	none := change.None
+	if undoing {
+		none = change.Reverted
+	}
 	is, err := Find(ctx, c, m.Host)
 	switch {
 	case errors.Is(err, ErrNoService):

@@ -152,7 +152,10 @@ func (m Move) Make(ctx context.Context, c *cloud.Compute) (change.Outcome, error
 // completed.
 func (m Move) Recover(ctx context.Context, c *cloud.Compute, undoing bool) (Move, change.Outcome, string, error) {
 	is, err := m.read(ctx, c)
-	none := map[bool]change.Outcome{true: change.Reverted, false: change.None}[undoing]
+	none := change.None
+	if undoing {
+		none = change.Reverted
+	}
 	if errors.Is(err, cloud.ErrNotFound) {
 		return m, none, "was interrupted, and image " + m.Name + " was deleted since", nil
 	}

@@ -96,7 +96,10 @@ func (s *Status) after(check string, v checklist.Verdict, next *host.Next) {
 
 // judged adds the line of a check as a whole.
 func (s *Status) judged(subject, seen string, findings []host.Finding) {
-	status := map[bool]host.Status{true: host.Fail, false: host.Pass}[host.Failed(findings)]
+	status := host.Pass
+	if host.Failed(findings) {
+		status = host.Fail
+	}
 	s.Subjects = append(s.Subjects, statusLine{subject, status, seen})
 }
 
