@@ -56,7 +56,7 @@ func NewOffered(r Release, sides []Side, devices []pci.Device) Offered {
 // ReadOffered returns what the nova-computes of the machine below root offer of its devices, by the
 // installed release, or by the newest where that is unknown. A machine without files of Nova offers
 // nothing. recorded is as for [Observe]. planned are changes of the files that count as made.
-func ReadOffered(root host.Root, devices []pci.Device, recorded Recorded, planned edit.Plan) (Offered, error) {
+func ReadOffered(root host.Root, devices []pci.Device, recorded Recorded, planned edit.Changes) (Offered, error) {
 	sides, _, err := ReadServices(root, "", "", recorded)
 	if errors.Is(err, ErrUnset) {
 		return Offered{}, nil

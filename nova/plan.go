@@ -53,7 +53,7 @@ func (e *OwnedError) Hint() string {
 
 // Plan is the change of a machine's configuration.
 type Plan struct {
-	Files edit.Plan
+	Files edit.Changes
 	notes
 	Restart []Service
 
@@ -162,7 +162,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 }
 
 // edits verifies the planned files and returns the change of each.
-func (s sources) edits(root host.Root, after Side, r Release) (edits edit.Plan, err error) {
+func (s sources) edits(root host.Root, after Side, r Release) (edits edit.Changes, err error) {
 	for i, f := range after.Files {
 		before := s.Files[i].File
 		if f.File != before {

@@ -164,7 +164,7 @@ func rdmaPlan(o rdmaprepare.Options) func(host.Root) []string {
 }
 
 // texts returns a plan of files as text.
-func texts(plan edit.Plan, err error) []string {
+func texts(plan edit.Changes, err error) []string {
 	text := []string{fmt.Sprint(err)}
 	for _, c := range plan {
 		text = append(text, string(c.Action())+" "+c.Diff())

@@ -207,8 +207,8 @@ func (b BLS) Files() []string {
 // Plan plans the change of every entry except the rescue entry, and of the arguments of kernels
 // installed later. It is an error if a variable that other programs write, such as tuned's
 // tuned_params, would still conflict.
-func (b BLS) Plan(files edit.Files, want Want) (edit.Plan, error) {
-	var plan edit.Plan
+func (b BLS) Plan(files edit.Files, want Want) (edit.Changes, error) {
+	var plan edit.Changes
 	put := func(c edit.Change, err error) error {
 		plan = append(plan, c)
 		return err

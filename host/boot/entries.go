@@ -147,7 +147,7 @@ func entryFiles(entries []typeOne) []string {
 
 // planEntries plans the change of every entry except rescue entries. was and is return the arguments
 // of an entry's kernel now and with the planned values of the variables in a file, "" for none.
-func planEntries(files edit.Files, entries []typeOne, want Want, variables string, was, is func(typeOne) Args) (plan edit.Plan, err error) {
+func planEntries(files edit.Files, entries []typeOne, want Want, variables string, was, is func(typeOne) Args) (plan edit.Changes, err error) {
 	for _, e := range entries {
 		if e.isRescue() {
 			plan = append(plan, e.known(values(was(e), is(e))))

@@ -22,7 +22,7 @@ type loader interface {
 	Args() boot.Args
 	Entries(root host.Root) ([]boot.Entry, error)
 	Files() []string
-	Plan(files edit.Files, want boot.Want) (edit.Plan, error)
+	Plan(files edit.Files, want boot.Want) (edit.Changes, error)
 }
 
 func readBLS(root host.Root) (loader, error)         { return boot.ReadBLS(root) }

@@ -61,7 +61,7 @@ func (External) Files() []string { return nil }
 func (External) Programs(_, _ bool) []host.Program { return nil }
 
 // Plan returns an error that names the arguments which would have to change.
-func (e External) Plan(_ edit.Files, want Want) (edit.Plan, error) {
+func (e External) Plan(_ edit.Files, want Want) (edit.Changes, error) {
 	change := want.Change(e.args)
 	if change.IsZero() {
 		return nil, nil

@@ -211,7 +211,7 @@ func (g Grub) Files() []string { return []string{GrubDefault, grubOwn} }
 // Plan plans the change of the arguments and removes what an earlier plan added. It evaluates the
 // planned files and returns an error unless they give exactly the wanted arguments and change no
 // other variable.
-func (g Grub) Plan(files edit.Files, want Want) (edit.Plan, error) {
+func (g Grub) Plan(files edit.Files, want Want) (edit.Changes, error) {
 	change := want.Change(g.Args())
 	ours, err := g.text(change)
 	if err != nil {
@@ -224,7 +224,7 @@ func (g Grub) Plan(files edit.Files, want Want) (edit.Plan, error) {
 	if !g.dropIns {
 		own, inPlace = "", ours
 	}
-	var changes edit.Plan
+	var changes edit.Changes
 	// A grub-mkconfig that has started or ceased to read the drop-in directory leaves gpustack's
 	// arguments in the wrong file: write one of the files and clear the other.
 	text := withBlock(g.scripts[0].text, inPlace)

@@ -28,8 +28,8 @@ func KeepEntries(root host.Root) (Kept, error) {
 // Restore plans to give every entry the arguments that it had. kernel-install, for example, writes
 // the running kernel's arguments unless others are configured. An entry with the same kernel and
 // initramfs as before gets its previous content.
-func (k Kept) Restore(root host.Root) (edit.Plan, error) {
-	var plan edit.Plan
+func (k Kept) Restore(root host.Root) (edit.Changes, error) {
+	var plan edit.Changes
 	for _, was := range k {
 		f, err := edit.Read(root, was.name)
 		if err != nil {

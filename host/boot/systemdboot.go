@@ -225,7 +225,7 @@ func (b SystemdBoot) Programs(arguments, initramfs bool) []host.Program {
 func (b SystemdBoot) Files() []string { return append(entryFiles(b.entries), kernelCmdline) }
 
 // Plan plans the change of every entry except the rescue entry, and of /etc/kernel/cmdline.
-func (b SystemdBoot) Plan(files edit.Files, want Want) (edit.Plan, error) {
+func (b SystemdBoot) Plan(files edit.Files, want Want) (edit.Changes, error) {
 	plan, err := planEntries(files, b.entries, want, "", typeOne.options, typeOne.options)
 	if err != nil {
 		return nil, err

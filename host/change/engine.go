@@ -216,7 +216,7 @@ func commandLines(programs []host.Program) string {
 type UndoPlan struct {
 	Entry     Entry // as Rewriting has it
 	Change    Change
-	Files     edit.Plan // of a change of files
+	Files     edit.Changes // of a change of files
 	Programs  []host.Program
 	Left      []host.Program
 	Rewriting Rewriting

@@ -24,7 +24,7 @@ type Files struct {
 	// Permit, if not nil, returns an error that names everything on the machine that prevents files
 	// from being changed as planned, whether a change is made or undone: what they configure may be in
 	// use. It is asked before anything is changed. It also returns what --allow lifts.
-	Permit func(plan edit.Plan) ([]pci.Identity, error)
+	Permit func(plan edit.Changes) ([]pci.Identity, error)
 
 	ahead ahead
 	all   bool // every change is undone
@@ -52,7 +52,7 @@ type Revert func(file string, m edit.Meaning, now []byte, inherited bool) ([]byt
 func (Files) Name() string { return KindFiles }
 
 // New returns the change for a plan.
-func (k Files) New(plan edit.Plan) *FileChange {
+func (k Files) New(plan edit.Changes) *FileChange {
 	c := &FileChange{root: k.Root, plan: plan.Pending(), permit: k.Permit}
 	for _, p := range plan {
 		if p.Action() == edit.None && p.Meaning != nil {
@@ -82,11 +82,11 @@ type FileChange struct {
 	files []File
 	// unchanged are files that are recorded although the change leaves them as they are.
 	unchanged []journal.Unchanged
-	plan      edit.Plan // carried out by Apply
-	back      edit.Plan // carried out by Undo
-	status    Status    // of the entry that it was opened from
+	plan      edit.Changes // carried out by Apply
+	back      edit.Changes // carried out by Undo
+	status    Status       // of the entry that it was opened from
 	masked    func([]byte) []byte
-	permit    func(edit.Plan) ([]pci.Identity, error)
+	permit    func(edit.Changes) ([]pci.Identity, error)
 	lifted    []pci.Identity // by the last Check
 	ahead     ahead
 }
@@ -123,7 +123,7 @@ func (c *FileChange) Check(_ context.Context, p Purpose) error {
 	return c.permits(back)
 }
 
-func (c *FileChange) permits(plan edit.Plan) (err error) {
+func (c *FileChange) permits(plan edit.Changes) (err error) {
 	if c.permit != nil {
 		c.lifted, err = c.permit(plan)
 	}
@@ -135,8 +135,8 @@ func (c *FileChange) Lifted() []pci.Identity { return c.lifted }
 
 // Back returns the plan that undoes the change, the last file first. Its error names every file
 // that prevents the undo.
-func (c *FileChange) Back() (edit.Plan, error) {
-	var plan edit.Plan
+func (c *FileChange) Back() (edit.Changes, error) {
+	var plan edit.Changes
 	var errs []error
 	for _, f := range slices.Backward(c.files) {
 		now, err := c.ahead.read(c.root, f.Name)

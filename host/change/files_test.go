@@ -93,9 +93,9 @@ func (m *machine) work() change.Work {
 	return change.Work{Command: "test", Change: change.Files{Root: m.root}.New(m.plan()), Programs: []host.Program{{Kind: host.UpdateGrub}}}
 }
 
-func (m *machine) plan() edit.Plan {
+func (m *machine) plan() edit.Changes {
 	m.t.Helper()
-	var plan edit.Plan
+	var plan edit.Changes
 	for _, want := range []struct{ name, text string }{
 		{"/etc/grub", "FIRST\nsecret=hunter2\nsecond\nthird\nfourth\n"},
 		{"/etc/new.d/new", "new\n"},
@@ -732,7 +732,7 @@ func TestUndoWithoutFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test", Change: change.Files{Root: m.root}.New(edit.Plan{c})}); err != nil {
+	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test", Change: change.Files{Root: m.root}.New(edit.Changes{c})}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll(m.root.Path("/etc/sub")); err != nil {

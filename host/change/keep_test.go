@@ -27,7 +27,7 @@ func TestKeep(t *testing.T) {
 		m := lay(t)
 		apply := func(files map[string]string) {
 			j := m.open()
-			var plan edit.Plan
+			var plan edit.Changes
 			for _, name := range []string{"/etc/grub", "/etc/made/file"} {
 				if text, ok := files[name]; ok {
 					c, err := edit.Put(m.root, name, []byte(text), 0o644, false)

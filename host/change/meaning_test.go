@@ -107,12 +107,12 @@ GRUB_CMDLINE_LINUX="console=tty0 'console=ttyS0'"
 )
 
 // planBoot plans the IOMMU's arguments with the boot loader of a machine.
-func planBoot(t testing.TB, root host.Root, vendor string) edit.Plan {
+func planBoot(t testing.TB, root host.Root, vendor string) edit.Changes {
 	t.Helper()
 	want, _ := boot.WantIOMMU(vendor, false)
 	var loader interface {
 		Files() []string
-		Plan(files edit.Files, want boot.Want) (edit.Plan, error)
+		Plan(files edit.Files, want boot.Want) (edit.Changes, error)
 	}
 	var err error
 	has := func(name string) bool { ok, _ := root.Exists(name); return ok }
@@ -516,7 +516,7 @@ func TestUndoOrderOfReverted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test --none", Change: change.Files{Root: m.root}.New(edit.Plan{c})}); err != nil {
+	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test --none", Change: change.Files{Root: m.root}.New(edit.Changes{c})}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = m.open().Undo(t.Context(), 1)

@@ -20,7 +20,7 @@ func TestPermit(t *testing.T) {
 	}
 	inUse := errors.New("in use")
 	refused := ""
-	files := change.Files{Root: root, Permit: func(plan edit.Plan) ([]pci.Identity, error) {
+	files := change.Files{Root: root, Permit: func(plan edit.Changes) ([]pci.Identity, error) {
 		leads := "removed"
 		if plan[0].After != nil {
 			leads = string(plan[0].After.Content)
@@ -36,7 +36,7 @@ func TestPermit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = engine.Apply(t.Context(), change.Work{Command: "test", Change: files.New(edit.Plan{c})})
+		_, err = engine.Apply(t.Context(), change.Work{Command: "test", Change: files.New(edit.Changes{c})})
 		return err
 	}
 	is := func(want string) {

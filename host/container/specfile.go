@@ -34,8 +34,8 @@ func specFiles() (files []string) {
 
 // PutSpec plans the file of a spec, or without one its removal. A file in the other folder goes:
 // runtimes would take one of the two.
-func PutSpec(files edit.Files, options machine.ContainerOptions, name string, spec *specs.Spec) (edit.Plan, error) {
-	var plan edit.Plan
+func PutSpec(files edit.Files, options machine.ContainerOptions, name string, spec *specs.Spec) (edit.Changes, error) {
+	var plan edit.Changes
 	for _, static := range []bool{true, false} {
 		of := spec
 		if static != options.Static {

@@ -21,7 +21,7 @@ type Offering interface {
 	Recorded() ([]pci.Address, error)
 	// Plan returns the changes of spec files after which containers are offered what is recorded and
 	// has its host driver, without some functions.
-	Plan(without []pci.Address) (edit.Plan, error)
+	Plan(without []pci.Address) (edit.Changes, error)
 	// Ready makes the device nodes of functions that have returned to the host, and returns an error
 	// if containers cannot be offered one of them.
 	Ready(ctx context.Context, functions []pci.Address) error
@@ -59,7 +59,7 @@ func (b Binder) withdraw(p Plan) []change.Step {
 	}
 	stops := func(h guard.Holder) bool { return h.Service && slices.Contains(p.Services.Stop, h.Unit) }
 	return []change.Step{
-		b.specs(func(context.Context) (edit.Plan, error) { return b.Offering.Plan(p.Containers) }),
+		b.specs(func(context.Context) (edit.Changes, error) { return b.Offering.Plan(p.Containers) }),
 		{Apply: func(ctx context.Context) error {
 			if err := b.idle(ctx, p.Containers, stops); err != nil {
 				return fmt.Errorf("%w: %w", ErrOpened, err)
@@ -76,7 +76,7 @@ func (b Binder) offer(p Plan) []change.Step {
 		return nil
 	}
 	return []change.Step{
-		b.specs(func(ctx context.Context) (edit.Plan, error) {
+		b.specs(func(ctx context.Context) (edit.Changes, error) {
 			if err := b.Offering.Ready(ctx, p.Containers); err != nil {
 				return nil, err
 			}
@@ -88,8 +88,8 @@ func (b Binder) offer(p Plan) []change.Step {
 
 // specs returns the step that changes spec files as planned at its time. It is undone byte for
 // byte.
-func (b Binder) specs(planned func(context.Context) (edit.Plan, error)) change.Step {
-	var made edit.Plan
+func (b Binder) specs(planned func(context.Context) (edit.Changes, error)) change.Step {
+	var made edit.Changes
 	return change.Step{
 		Apply: func(ctx context.Context) error {
 			p, err := planned(ctx)
@@ -104,7 +104,7 @@ func (b Binder) specs(planned func(context.Context) (edit.Plan, error)) change.S
 			return err
 		},
 		Undo: func(ctx context.Context) error {
-			return edit.Plan(host.Map(host.Reversed(made), edit.Change.Inverse)).Apply(ctx, b.Root)
+			return edit.Changes(host.Map(host.Reversed(made), edit.Change.Inverse)).Apply(ctx, b.Root)
 		},
 	}
 }

@@ -52,7 +52,7 @@ func (o *offering) Recorded() ([]pci.Address, error) {
 	return list, err
 }
 
-func (o *offering) Plan(without []pci.Address) (edit.Plan, error) {
+func (o *offering) Plan(without []pci.Address) (edit.Changes, error) {
 	o.during()
 	recorded, err := o.Recorded()
 	if err != nil {
@@ -72,7 +72,7 @@ func (o *offering) Plan(without []pci.Address) (edit.Plan, error) {
 	if err == nil && text != "" {
 		c, err = edit.Put(o.root, specFile, []byte(text), 0o644, false)
 	}
-	return edit.Plan{c}, err
+	return edit.Changes{c}, err
 }
 
 func (o *offering) Ready(context.Context, []pci.Address) error { return o.ready() }

@@ -32,14 +32,14 @@ var (
 // Apply makes the change, or changes nothing and returns an error. When it returns, the change is
 // on disk.
 func (c Change) Apply(root host.Root) error {
-	return Plan{c}.Apply(context.Background(), root)
+	return Changes{c}.Apply(context.Background(), root)
 }
 
 // Apply makes all changes, or none. It writes every new content to disk, next to its file, before
 // it replaces the first file, so that a full disk is noticed early. If a file cannot be replaced,
 // the ones before it are restored; ErrTorn means that this failed too. If ctx ends, Apply stops
 // between two files in the same way and returns the cause of ctx.
-func (p Plan) Apply(ctx context.Context, root host.Root) error {
+func (p Changes) Apply(ctx context.Context, root host.Root) error {
 	pending := p.Pending()
 	for _, c := range pending {
 		err := context.Cause(ctx)
@@ -71,7 +71,7 @@ func (p Plan) Apply(ctx context.Context, root host.Root) error {
 }
 
 // revert reverts changes that have been made, the last one first.
-func (p Plan) revert(root host.Root) error {
+func (p Changes) revert(root host.Root) error {
 	for _, c := range slices.Backward(p) {
 		if err := c.Inverse().Apply(root); err != nil {
 			return fmt.Errorf("%w: %w", ErrTorn, err)
@@ -81,7 +81,7 @@ func (p Plan) revert(root host.Root) error {
 }
 
 // clean removes the temporary files and folders of changes that were not made.
-func (p Plan) clean(root host.Root) error {
+func (p Changes) clean(root host.Root) error {
 	for _, c := range slices.Backward(p) {
 		if err := errors.Join(RemoveLeftover(root, c.Name), RemoveDirs(root, c.Dirs)); err != nil {
 			return fmt.Errorf("%w: %w", ErrTorn, err)

@@ -46,11 +46,11 @@ type Change struct {
 	Shown func(content []byte) []byte
 }
 
-// Plan is a list of changes, in the order in which they are made.
-type Plan []Change
+// Changes are changes of files, in the order in which they are made.
+type Changes []Change
 
 // Pending returns the changes whose action is not None.
-func (p Plan) Pending() Plan {
+func (p Changes) Pending() Changes {
 	return host.Filter(p, func(c Change) bool { return c.Action() != None })
 }
 

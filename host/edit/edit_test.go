@@ -251,7 +251,7 @@ func TestProtected(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = edit.Plan{first, second}.Apply(context.Background(), root)
+			err = edit.Changes{first, second}.Apply(context.Background(), root)
 			var protected *edit.Protected
 			if !errors.As(err, &protected) || err.Error() != test.want || protected.Command() != strings.Replace(test.command, "ROOT", root.Path("/"), 1) {
 				t.Errorf("%v, %v", err, protected)
@@ -345,7 +345,7 @@ func TestStale(t *testing.T) {
 	if err := os.WriteFile(root.Path("/etc/default/grub"), []byte("mine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = edit.Plan{first, second}.Apply(context.Background(), root)
+	err = edit.Changes{first, second}.Apply(context.Background(), root)
 	if !errors.Is(err, edit.ErrChanged) || err.Error() != "/etc/default/grub: changed since the plan was made" {
 		t.Errorf("%v", err)
 	}
@@ -372,7 +372,7 @@ func (c countdown) Err() error {
 func TestInterrupted(t *testing.T) {
 	for asked := 0; ; asked++ {
 		root := hosttest.Lay(t, tree)
-		var plan edit.Plan
+		var plan edit.Changes
 		for _, name := range []string{"/etc/default/grub", "/etc/empty/new", "/etc/new/deep/file"} {
 			c, err := edit.Put(root, name, []byte("x\n"), 0o644, false)
 			if err != nil {

@@ -41,7 +41,7 @@ func TestReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []edit.Change{second, third} {
-		err := edit.Plan{first, c}.Apply(t.Context(), root)
+		err := edit.Changes{first, c}.Apply(t.Context(), root)
 		if !errors.Is(err, unix.EROFS) || errors.Is(err, edit.ErrTorn) {
 			t.Errorf("%s: %v", c.Name, err)
 		}

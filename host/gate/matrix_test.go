@@ -292,7 +292,7 @@ func paths() []path {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = gate.Permit(root, edit.Plan{c}, gate.Allowed{Functions: allow})
+			_, err = gate.Permit(root, edit.Changes{c}, gate.Allowed{Functions: allow})
 			return err
 		}
 	}
@@ -374,7 +374,7 @@ func bootWhole(t *testing.T, root host.Root, allow []pci.Address) error {
 	r.Adapters[0].Whole, r.Adapters[0].Use, r.Adapters[0].VFs, r.Allowed = true, rdma.ForGuests, []rdma.PreparedVF{}, []pci.Address{}
 	c, err := edit.Put(root, rdma.RecordFile, []byte(recordText(t, r)), 0o600, false)
 	if err == nil {
-		err = edit.Plan{c}.Apply(t.Context(), root)
+		err = edit.Changes{c}.Apply(t.Context(), root)
 	}
 	if err != nil {
 		t.Fatal(err)

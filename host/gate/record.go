@@ -45,7 +45,7 @@ func (r Records) Parse(name string, f *edit.File) (Records, error) {
 }
 
 // Changed returns the records before and after a plan of files, and whether it changes one.
-func Changed(root host.Root, plan edit.Plan) (before, after Records, changed bool, err error) {
+func Changed(root host.Root, plan edit.Changes) (before, after Records, changed bool, err error) {
 	for _, c := range plan {
 		changed = changed || c.Name == machine.ContractFile || c.Name == rdma.RecordFile
 	}
@@ -226,7 +226,7 @@ func stays(vf *pci.Device, p *rdma.Prepared) bool {
 // needs --allow, and an error that names every use of a function that would leave the host, and every
 // function that would have two roles. It is asked before the files change, and before the change is
 // undone: what --allow named for a record that no longer stands is allowed no more.
-func Permit(root host.Root, plan edit.Plan, allowed Allowed) ([]pci.Identity, error) {
+func Permit(root host.Root, plan edit.Changes, allowed Allowed) ([]pci.Identity, error) {
 	before, after, changed, err := Changed(root, plan)
 	// A change that leaves nothing recorded only returns functions, at the next boot. Of adapters it
 	// removes VFs now.

@@ -104,7 +104,7 @@ func TestBackOut(t *testing.T) {
 			root := hosttest.Lay(t, test.tree)
 			c, err := edit.Put(root, rdma.RecordFile, []byte(recordText(t, test.record)), 0o600, false)
 			if err == nil {
-				err = edit.Plan{c}.Apply(t.Context(), root)
+				err = edit.Changes{c}.Apply(t.Context(), root)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -112,7 +112,7 @@ func TestBackOut(t *testing.T) {
 			if c, err = edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile); err != nil {
 				t.Fatal(err)
 			}
-			_, err = gate.Permit(root, edit.Plan{c}, gate.Allowed{})
+			_, err = gate.Permit(root, edit.Changes{c}, gate.Allowed{})
 			_, revert := startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }}, nil)
 			if got := fmt.Sprint(errors.Join(err, revert)); got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
@@ -173,7 +173,7 @@ func TestRestored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, inState(t, "an interface that is up", false, pf))
-			_, err := gate.Permit(root, edit.Plan{{Name: machine.ContractFile, Before: test.before, After: test.after}}, gate.Allowed{Functions: test.allow})
+			_, err := gate.Permit(root, edit.Changes{{Name: machine.ContractFile, Before: test.before, After: test.after}}, gate.Allowed{Functions: test.allow})
 			if got := fmt.Sprint(err); got != test.want {
 				t.Errorf("%s\nwant %s", got, test.want)
 			}
@@ -191,7 +191,7 @@ func TestUndoneAllow(t *testing.T) {
 		t.Helper()
 		c, err := edit.Put(root, rdma.RecordFile, []byte(text), 0o600, false)
 		if err == nil {
-			err = edit.Plan{c}.Apply(t.Context(), root)
+			err = edit.Changes{c}.Apply(t.Context(), root)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -211,13 +211,13 @@ func TestUndoneAllow(t *testing.T) {
 	}
 	is("recorded", refused)
 	allow := gate.Allowed{Functions: []pci.Address{address(t, pf)}}
-	permit := func(p edit.Plan) ([]pci.Identity, error) { return gate.Permit(root, p, allow) }
+	permit := func(p edit.Changes) ([]pci.Identity, error) { return gate.Permit(root, p, allow) }
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root, Permit: permit}}, Run: func(context.Context, host.Program) error { return nil }}
 	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Plan{c})}); err != nil {
+	if _, err := engine.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Changes{c})}); err != nil {
 		t.Fatal(err)
 	}
 	is("done", refused)
@@ -231,7 +231,7 @@ func TestUndoneAllow(t *testing.T) {
 	is("another record", refused)
 	c, err = edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	if err == nil {
-		err = edit.Plan{c}.Apply(t.Context(), root)
+		err = edit.Changes{c}.Apply(t.Context(), root)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -106,8 +106,8 @@ func (m Generator) Files() []string {
 }
 
 // Plan plans to write the files for a generator and to remove those for any other.
-func (e Early) Plan(observed edit.Files, generator Generator) (edit.Plan, error) {
-	var plan edit.Plan
+func (e Early) Plan(observed edit.Files, generator Generator) (edit.Changes, error) {
+	var plan edit.Changes
 	for _, m := range []Generator{Tools, Dracut} {
 		for _, f := range files[m] {
 			c, err := e.plan(observed, f, m == generator)

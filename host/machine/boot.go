@@ -43,7 +43,7 @@ type Loader interface {
 	Files() []string
 	// Plan plans the changes after which every entry, present and later, has the wanted arguments,
 	// from its files as they were observed.
-	Plan(files edit.Files, want boot.Want) (edit.Plan, error)
+	Plan(files edit.Files, want boot.Want) (edit.Changes, error)
 	// Programs returns the programs that must run after arguments or an initramfs have changed.
 	Programs(arguments, initramfs bool) []host.Program
 }

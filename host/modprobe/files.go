@@ -57,7 +57,7 @@ func OwnFiles() []string {
 func PlanFiles() []string { return append(OwnFiles(), loadFile) }
 
 // Plan plans gpustack's files. conf is modprobe's configuration without them.
-func (f Functions) Plan(files edit.Files, conf Conf) (edit.Plan, error) {
+func (f Functions) Plan(files edit.Files, conf Conf) (edit.Changes, error) {
 	functions := map[string]any{"join": strings.Join}
 	functionsConf := template.Must(template.New("functions").Funcs(functions).Parse(templates.ModprobeFunctions))
 	loadConf := template.Must(template.New("load").Parse(templates.ModulesLoad))
@@ -72,7 +72,7 @@ func (f Functions) Plan(files edit.Files, conf Conf) (edit.Plan, error) {
 	for _, o := range conf.Options(f.Driver, "ids") {
 		last = max(last, path.Base(o.File))
 	}
-	var plan edit.Plan
+	var plan edit.Changes
 	placed := false
 	for _, name := range OwnFiles() {
 		var c edit.Change

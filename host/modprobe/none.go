@@ -5,8 +5,8 @@ import (
 )
 
 // PlanNone plans to remove gpustack's files.
-func PlanNone(files edit.Files) (edit.Plan, error) {
-	var plan edit.Plan
+func PlanNone(files edit.Files) (edit.Changes, error) {
+	var plan edit.Changes
 	for _, name := range PlanFiles() {
 		c, err := files.Remove(name)
 		if err != nil {

@@ -168,7 +168,7 @@ func isFor(name, driver string) bool {
 }
 
 // Planned returns the configuration after a plan for files that are in it.
-func (c Conf) Planned(plan edit.Plan) Conf {
+func (c Conf) Planned(plan edit.Changes) Conf {
 	after := host.By(plan, func(c edit.Change) (string, *edit.File) { return c.Name, c.After })
 	var conf Conf
 	last := ""
@@ -190,8 +190,8 @@ var errByHand = host.WithHint(errors.New("gpustack changes only single lines of 
 
 // TakeOver plans to remove ids from the files that state them. A line goes when no id is left in
 // it and it says nothing else.
-func TakeOver(files edit.Files, stated []Stated, ids []string) (edit.Plan, error) {
-	var plan edit.Plan
+func TakeOver(files edit.Files, stated []Stated, ids []string) (edit.Changes, error) {
+	var plan edit.Changes
 	var errs []error
 	done := map[string]bool{}
 	for _, s := range stated {

@@ -16,7 +16,7 @@ import (
 
 // Plan is a list of file changes and of the programs that must run after them.
 type Plan struct {
-	Files     edit.Plan
+	Files     edit.Changes
 	Functions []machine.Function
 	Arguments boot.Change
 	// Menu and Initramfs report which generated files the changes affect.
@@ -121,7 +121,7 @@ func (n node) withoutImage() []string {
 
 // unitPlan returns the plan that the unit of every boot exists if what is recorded needs it. That of
 // others is theirs: without a function that the unit binds, it stays as it is, masked or not.
-func (n node) unitPlan(guests *machine.Contract) (edit.Plan, error) {
+func (n node) unitPlan(guests *machine.Contract) (edit.Changes, error) {
 	others := gate.Records{RDMA: n.adapters, Containers: n.Containers}
 	if len(steps.Of(gate.Records{Guests: guests})) == 0 && len(steps.Of(others)) > 0 {
 		return nil, nil

@@ -28,7 +28,7 @@ type Want struct {
 	modprobe   modprobe.Functions
 	early      initramfs.Early
 	warnings   []string
-	takeOver   edit.Plan         // of files of others, without the ids of selected functions
+	takeOver   edit.Changes      // of files of others, without the ids of selected functions
 	others     []modprobe.Stated // that bind selected functions even with gpustack=off
 	blacklists []string          // see Plan
 }

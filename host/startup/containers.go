@@ -133,7 +133,7 @@ type specBefore struct {
 
 // change returns the changes of the spec's file, and of the list for NVIDIA's unit, and why the spec
 // lacks recorded functions.
-func (s spec) change(m machine) (c edit.Plan, lacks error, err error) {
+func (s spec) change(m machine) (c edit.Changes, lacks error, err error) {
 	specs, driver, err := Offering{Root: m.root}.specs(s.containers)
 	if err != nil {
 		return c, nil, err
@@ -156,18 +156,18 @@ func (s spec) change(m machine) (c edit.Plan, lacks error, err error) {
 }
 
 // plan returns the changes of what the step writes, from what it is now.
-func (s spec) plan(root host.Root, spec *cdispecs.Spec, driver nvidia.Driver) (edit.Plan, error) {
+func (s spec) plan(root host.Root, spec *cdispecs.Spec, driver nvidia.Driver) (edit.Changes, error) {
 	files := edit.Observe(root, container.BootFiles()...)
 	c, err := container.BootSpec(files, s.file, spec)
 	if err != nil || s.file != container.GPUFile {
-		return edit.Plan{c}, err
+		return edit.Changes{c}, err
 	}
 	has, err := container.HasRefreshList(files)
 	if err != nil {
 		return nil, err
 	}
 	list, err := container.RefreshList(files, s.containers, driver, has)
-	return edit.Plan{c, list}, err
+	return edit.Changes{c, list}, err
 }
 
 // follows is the maximum time until a uverbs device follows the driver of its function.
@@ -179,7 +179,7 @@ func (s spec) look(ctx context.Context, m machine) (before any, reached bool, er
 	if soon := time.Now().Add(follows); m.fresh && s.file == container.HCAFile && m.appear.Before(soon) {
 		m.appear = soon
 	}
-	var c edit.Plan
+	var c edit.Changes
 	var failed error
 	lacks := wait(ctx, m, func() error {
 		var lacks error
@@ -198,7 +198,7 @@ func (s spec) carryOut(ctx context.Context, m machine) error {
 		err = c.Apply(ctx, m.root)
 	}
 	if err == nil {
-		var again edit.Plan
+		var again edit.Changes
 		if again, lacks, err = s.change(m); err == nil && len(again.Pending()) > 0 {
 			err = fmt.Errorf("%s: %w", again.Pending()[0].Name, ErrChangedSince)
 		}

@@ -48,7 +48,7 @@ func (o Offering) specs(c *observed.Containers) (container.Specs, nvidia.Driver,
 
 // Plan returns the changes of spec files after which containers are offered what is recorded and
 // has its host driver, without some functions. A spec without a device is removed.
-func (o Offering) Plan(without []pci.Address) (edit.Plan, error) {
+func (o Offering) Plan(without []pci.Address) (edit.Changes, error) {
 	c, err := observed.ReadContainers(o.Root)
 	if err != nil || c == nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (o Offering) Plan(without []pci.Address) (edit.Plan, error) {
 		return nil, err
 	}
 	list, err := container.RefreshList(files, rest, driver, has)
-	return slices.Concat(gpus, hcas, edit.Plan{list}).Pending(), err
+	return slices.Concat(gpus, hcas, edit.Changes{list}).Pending(), err
 }
 
 // Ready makes the nodes of functions that have returned to their host drivers, and waits until the

@@ -90,7 +90,7 @@ func HasSystemd(root host.Root) (has bool, failed error) {
 
 // Plan returns the plan that the unit and its drop-in exist with their contents if a record needs
 // them, and else that they do not exist. A unit that is masked is not removed.
-func (u UnitFiles) Plan(r gate.Records) (edit.Plan, error) {
+func (u UnitFiles) Plan(r gate.Records) (edit.Changes, error) {
 	if unitWanted(r) {
 		return u.Put()
 	}
@@ -98,7 +98,7 @@ func (u UnitFiles) Plan(r gate.Records) (edit.Plan, error) {
 }
 
 // Put returns the plan that the unit and its drop-in exist with their contents.
-func (u UnitFiles) Put() (edit.Plan, error) {
+func (u UnitFiles) Put() (edit.Changes, error) {
 	err := u.programErr
 	if !u.systemd {
 		err = errors.Join(ErrNoSystemd, err)
@@ -120,13 +120,13 @@ func (u UnitFiles) Put() (edit.Plan, error) {
 	}
 	wants, err := u.files.Put(WantsFile, []byte(templates.BootWants), 0o644, false)
 	c.Purpose, wants.Purpose = "runs the steps of each boot", "starts that unit"
-	return edit.Plan{c, wants}, err
+	return edit.Changes{c, wants}, err
 }
 
 // Remove returns the plan that the unit and its drop-in do not exist. A unit that is masked stays
 // so.
-func (u UnitFiles) Remove() (edit.Plan, error) {
-	var plan edit.Plan
+func (u UnitFiles) Remove() (edit.Changes, error) {
+	var plan edit.Changes
 	for _, name := range []string{UnitFile, WantsFile} {
 		if u.masked[name] {
 			continue
@@ -148,7 +148,7 @@ func unitWanted(r gate.Records) bool {
 // PermitFiles returns an error if a plan, such as that of an undo, takes the unit away while what
 // it leaves recorded needs the unit. Where only static specs want it, a plan that changes no record
 // may take it away: it undoes the entry that added the unit to a record without one.
-func PermitFiles(root host.Root, plan edit.Plan) error {
+func PermitFiles(root host.Root, plan edit.Changes) error {
 	at := func(name string) *edit.Change {
 		i := slices.IndexFunc(plan, func(c edit.Change) bool { return c.Name == name })
 		if i < 0 {

@@ -99,7 +99,7 @@ func (s Steps) offer(ctx context.Context) error {
 
 // permit returns the error with which [Steps.Revert] would refuse the record that a plan of files
 // leaves, and what is lifted of it.
-func (s Steps) permit(plan edit.Plan, allowed gate.Allowed) ([]pci.Identity, error) {
+func (s Steps) permit(plan edit.Changes, allowed gate.Allowed) ([]pci.Identity, error) {
 	before, after, _, err := gate.Changed(s.Root, plan)
 	if err != nil || before.RDMA == after.RDMA { // the plan leaves it as it is
 		return nil, err

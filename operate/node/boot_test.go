@@ -83,7 +83,7 @@ func TestPermit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Bare(t)
 			test.step(t, root)
-			var plan edit.Plan
+			var plan edit.Changes
 			for name, text := range test.files {
 				c, err := edit.Put(root, name, []byte(text), 0o600, false)
 				if err != nil {

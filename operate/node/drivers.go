@@ -30,7 +30,7 @@ type Drivers struct {
 // DriversPlan is a plan of drivers that change now, and of the CDI specs that change before.
 type DriversPlan struct {
 	bind.Plan
-	Specs edit.Plan
+	Specs edit.Changes
 }
 
 // ObserveDrivers reads a machine. To release functions, it reads nothing of what the host needs:

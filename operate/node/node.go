@@ -91,7 +91,7 @@ func recordedFiles(root host.Root) change.Files {
 // the machine prevents what follows from them.
 func (n Node) files() change.Files {
 	files := recordedFiles(n.Root)
-	files.Permit = func(plan edit.Plan) ([]pci.Identity, error) {
+	files.Permit = func(plan edit.Changes) ([]pci.Identity, error) {
 		allowed := gate.Allowed{Functions: n.Allow}
 		lifted, err := gate.Permit(n.Root, plan, allowed)
 		if err = errors.Join(steps.PermitFiles(n.Root, plan), err); err != nil || !n.Root.IsMachine() {

@@ -67,7 +67,7 @@ func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found 
 }
 
 // ofLeaving returns a warning that names the functions which leave the host by a plan of files.
-func ofLeaving(root host.Root, devices pci.Devices, plan edit.Plan) []string {
+func ofLeaving(root host.Root, devices pci.Devices, plan edit.Changes) []string {
 	before, after, _, err := gate.Changed(root, plan)
 	if err != nil {
 		return nil // the plan's own
@@ -83,7 +83,7 @@ func ofLeaving(root host.Root, devices pci.Devices, plan edit.Plan) []string {
 // ofReturned returns warnings of functions that a plan of files returns to the host: which guests
 // have them, and each line of Nova's configuration that offers them. devices are not observed while a write to sysfs of an
 // earlier run may be stuck.
-func ofReturned(root host.Root, devices machine.Look[pci.Devices], plan edit.Plan) []string {
+func ofReturned(root host.Root, devices machine.Look[pci.Devices], plan edit.Changes) []string {
 	before, after, changed, err := gate.Changed(root, plan)
 	if err != nil || !changed || before.Guests == nil {
 		return nil // an error of the record is the plan's own
@@ -118,7 +118,7 @@ func usedReturned(root host.Root, returned []pci.Address) (warnings []string) {
 // offers functions which return to the host. remains is what is recorded for guests then, nil for nothing: functions that are
 // among it return until the next boot.
 func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address,
-	plan edit.Plan) []string {
+	plan edit.Changes) []string {
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	r := nova.Recorded{Given: remains.Addresses(), Selected: host.Value(remains).Selected}
 	switch {
@@ -150,8 +150,8 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 
 // offeredBack returns a warning for each device_spec by which an undo offers functions again that a
 // driver of the host has.
-func offeredBack(root host.Root, devices []pci.Device, undo edit.Plan) (warnings []string) {
-	judged := func(planned edit.Plan) []host.Finding {
+func offeredBack(root host.Root, devices []pci.Device, undo edit.Changes) (warnings []string) {
+	judged := func(planned edit.Changes) []host.Finding {
 		offered, err := nova.ReadOffered(root, devices, nova.Recorded{}, planned)
 		if err != nil {
 			return nil // the undo refuses a file that it cannot read

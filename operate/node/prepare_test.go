@@ -58,15 +58,15 @@ func on(root host.Root) node.Node {
 }
 
 // useCases are the use cases that change files: each observes and plans.
-func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Plan, change.Work, error) {
+func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Changes, change.Work, error) {
 	hca := address(t, adapter)
-	return map[string]func(host.Root, bool) (edit.Plan, change.Work, error){
-		"host prepare": func(root host.Root, back bool) (edit.Plan, change.Work, error) {
+	return map[string]func(host.Root, bool) (edit.Changes, change.Work, error){
+		"host prepare": func(root host.Root, back bool) (edit.Changes, change.Work, error) {
 			m := machine.ObservePrepare(root, true)
 			plan, work, err := on(root).PlanPrepare(m, selection.Options{None: back}, node.Needed, "host prepare")
 			return plan.Files, work, err
 		},
-		"rdma prepare": func(root host.Root, back bool) (edit.Plan, change.Work, error) {
+		"rdma prepare": func(root host.Root, back bool) (edit.Changes, change.Work, error) {
 			o := rdmaprepare.Options{Add: []pci.Address{hca}, VFs: 2}
 			if back {
 				o = rdmaprepare.Options{None: true}
@@ -78,7 +78,7 @@ func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Pla
 			plan, work, err := on(root).PlanRDMA(m, o, "rdma prepare")
 			return plan.Files, work, err
 		},
-		"container prepare": func(root host.Root, back bool) (edit.Plan, change.Work, error) {
+		"container prepare": func(root host.Root, back bool) (edit.Changes, change.Work, error) {
 			o := containerprepare.Options{HCAs: []pci.Address{hca}}
 			if back {
 				o = containerprepare.Options{None: true}
@@ -187,17 +187,17 @@ func undo(t *testing.T, root host.Root, id int) node.FilesBack {
 func TestFilesRefused(t *testing.T) {
 	t.Parallel()
 	// edited returns a step that edits a file of a plan.
-	edited := func(t *testing.T, root host.Root, files edit.Plan) {
+	edited := func(t *testing.T, root host.Root, files edit.Changes) {
 		hosttest.Write(files.Pending()[0].Name, "edited\n")(t, root)
 	}
 	for name, plan := range useCases(t) {
 		for failure, test := range map[string]struct {
-			happens func(t *testing.T, root host.Root, files edit.Plan)
+			happens func(t *testing.T, root host.Root, files edit.Changes)
 			want    error
 			undoing error // of the undo, if it happens after the change
 		}{
 			"a file is edited": {edited, edit.ErrChanged, change.ErrEdited},
-			"the journal is locked": {func(t *testing.T, root host.Root, _ edit.Plan) {
+			"the journal is locked": {func(t *testing.T, root host.Root, _ edit.Changes) {
 				j, err := change.Machine(root).Lock()
 				if err != nil {
 					t.Fatal(err)

@@ -21,7 +21,7 @@ type FileChange struct {
 }
 
 // FileChanges returns the changes of a plan that differ from the machine.
-func FileChanges(plan edit.Plan) []FileChange {
+func FileChanges(plan edit.Changes) []FileChange {
 	return host.Map(plan.Pending(), func(c edit.Change) FileChange {
 		return FileChange{c.Name, c.Action(), c.Diff(), c.Brief(), c.Purpose}
 	})

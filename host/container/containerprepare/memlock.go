@@ -33,7 +33,7 @@ func memlockFiles() (files []string) {
 //
 // podman has no such file: its default_ulimits hold for rootless containers too, which then do not
 // start, because an ordinary user cannot raise the limit (setrlimit(2)).
-func (m Observed) planMemlock(record machine.Containers) (plan edit.Plan, restart, warnings []string, err error) {
+func (m Observed) planMemlock(record machine.Containers) (plan edit.Changes, restart, warnings []string, err error) {
 	wanted := slices.ContainsFunc(record.Functions, func(f machine.ContainerFunction) bool { return f.HCA })
 	limits := m.Limits
 	if wanted && len(limits.Errs) > 0 {

@@ -24,8 +24,8 @@ import (
 // Plan is a list of file changes, with what the operator has to know.
 type Plan struct {
 	Record   machine.Containers
-	Files    edit.Plan
-	Boot     edit.Plan                // specs that each boot writes, as one would now; no entry records them
+	Files    edit.Changes
+	Boot     edit.Changes             // specs that each boot writes, as one would now; no entry records them
 	Names    []string                 // qualified names of the devices that containers can be given
 	NamesOf  map[pci.Address][]string // those of each function
 	Notes    []string                 // costs, and what is left to the operator
@@ -54,7 +54,7 @@ func NewPlan(m Observed, w Want) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p.Files = slices.Concat(p.Files, limits, edit.Plan{toolkit})
+	p.Files = slices.Concat(p.Files, limits, edit.Changes{toolkit})
 	record, err := m.planRecord(&p.Record)
 	if err != nil {
 		return Plan{}, err
@@ -89,7 +89,7 @@ func NewPlan(m Observed, w Want) (Plan, error) {
 
 // planUnit plans the files of the unit. Where static specs do without one, it adds to the warnings
 // what no boot does then.
-func (m Observed) planUnit(w *Want) (edit.Plan, error) {
+func (m Observed) planUnit(w *Want) (edit.Changes, error) {
 	unit, err := m.Unit.Plan(gate.Records{Guests: m.Guests, RDMA: m.RDMA, Containers: &w.Record})
 	if !w.Record.Options.Static && errors.Is(err, steps.ErrNoSystemd) {
 		err = host.WithHint(steps.ErrNoSystemd, host.Textf("write the specs in %s, once, and make the driver's nodes at boot yourself: %s",

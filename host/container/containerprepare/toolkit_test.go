@@ -59,7 +59,7 @@ func TestToolkit(t *testing.T) {
 			for name, text := range test.files {
 				c, err := edit.Put(n.root, name, []byte(text), 0o644, false)
 				if err == nil {
-					err = edit.Plan{c}.Apply(context.Background(), n.root)
+					err = edit.Changes{c}.Apply(context.Background(), n.root)
 				}
 				if err != nil {
 					t.Fatal(err)

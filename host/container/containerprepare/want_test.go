@@ -307,7 +307,7 @@ func TestNotes(t *testing.T) {
 		if test.tool {
 			c, err := edit.Put(n.root, "/usr/bin/nvidia-modprobe", []byte("\n"), 0o755, false)
 			if err == nil {
-				err = edit.Plan{c}.Apply(t.Context(), n.root)
+				err = edit.Changes{c}.Apply(t.Context(), n.root)
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -86,9 +86,9 @@ func undone(t *testing.T, root host.Root, lifted ...pci.Identity) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := change.Files{Root: root, Permit: func(edit.Plan) ([]pci.Identity, error) { return lifted, nil }}
+	files := change.Files{Root: root, Permit: func(edit.Changes) ([]pci.Identity, error) { return lifted, nil }}
 	e := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}, Run: func(context.Context, host.Program) error { return nil }}
-	if _, err := e.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Plan{c})}); err != nil {
+	if _, err := e.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Changes{c})}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.Undo(t.Context(), 1); err != nil {

@@ -22,7 +22,7 @@ const (
 // Plan is a list of file changes.
 type Plan struct {
 	Record   rdma.Record
-	Files    edit.Plan
+	Files    edit.Changes
 	Notes    []string // what happens at boot, and what is left to the operator
 	Warnings []string
 }

@@ -422,10 +422,10 @@ func TestLeaving(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gate.Permit(root, edit.Plan{c}, gate.Allowed{}); err == nil || err.Error() != refused {
+	if _, err := gate.Permit(root, edit.Changes{c}, gate.Allowed{}); err == nil || err.Error() != refused {
 		t.Error(err)
 	}
-	lifted, err := gate.Permit(root, edit.Plan{c}, gate.Allowed{Functions: []pci.Address{vf}})
+	lifted, err := gate.Permit(root, edit.Changes{c}, gate.Allowed{Functions: []pci.Address{vf}})
 	if err != nil || len(lifted) != 1 || lifted[0].Address != vf {
 		t.Errorf("%v, %v, want %v", lifted, err, vf)
 	}
@@ -494,12 +494,12 @@ func TestPermit(t *testing.T) {
 		{"another adapter", record(ib, eth), record(ib), false},
 		{"new", nil, record(ib), false},
 	} {
-		_, err := gate.Permit(root, edit.Plan{{Name: "/etc/x"}, {Name: rdma.RecordFile, Before: test.before, After: test.after}}, gate.Allowed{})
+		_, err := gate.Permit(root, edit.Changes{{Name: "/etc/x"}, {Name: rdma.RecordFile, Before: test.before, After: test.after}}, gate.Allowed{})
 		if want := "VF 0000:0c:00.3 of 0000:0c:00.0 is in use: rping (pid 7) has /dev/infiniband/uverbs3 open"; test.refused && (err == nil || err.Error() != want) || !test.refused && err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	if _, err := gate.Permit(root, edit.Plan{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}, gate.Allowed{}); err == nil {
+	if _, err := gate.Permit(root, edit.Changes{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}, gate.Allowed{}); err == nil {
 		t.Error("a malformed record is permitted")
 	}
 }
@@ -526,7 +526,7 @@ func TestContainers(t *testing.T) {
 		}
 		c, err := edit.Put(root, machine.ContractFile, text, 0o600, false)
 		if err == nil {
-			err = edit.Plan{c}.Apply(t.Context(), root)
+			err = edit.Changes{c}.Apply(t.Context(), root)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -575,7 +575,7 @@ func TestContainers(t *testing.T) {
 		"a malformed record": {edit.Change{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}, "/var/lib/gpustack/rdma.json: "},
 	} {
 		got := ""
-		if _, err := gate.Permit(root, edit.Plan{test.change}, gate.Allowed{}); err != nil {
+		if _, err := gate.Permit(root, edit.Changes{test.change}, gate.Allowed{}); err != nil {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
@@ -589,7 +589,7 @@ func TestContainers(t *testing.T) {
 		t.Fatal(text)
 	}
 	apply(t, root, p)
-	if _, err := gate.Permit(root, edit.Plan{again}, gate.Allowed{}); err == nil || err.Error() != "0000:0c:00.0: is for containers" {
+	if _, err := gate.Permit(root, edit.Changes{again}, gate.Allowed{}); err == nil || err.Error() != "0000:0c:00.0: is for containers" {
 		t.Error(err)
 	}
 }
