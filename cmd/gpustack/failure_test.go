@@ -89,30 +89,22 @@ func TestOneDocument(t *testing.T) {
 	lay("hca", "hgx-8xa100", "-- proc/modules --\nmlx5_core 1 0 - Live 0x0\n")
 	lay("twins", "workstation-twins", "")
 	unpack(t, dir, "", "-- a100.conf --\n[pci]\nalias = {\"name\": \"A100\", \"vendor_id\": \"10de\", \"product_id\": \"20b2\", \"device_type\": \"type-PCI\"}\n")
-	if talk, status := runHere(t, dir, "host", "prepare", "--root", "prepared", "--yes"); status != 0 {
-		t.Fatal(talk)
+	if o := runProgram(t, dir, nil, "host", "prepare", "--root", "prepared", "--yes"); o.status != 0 {
+		t.Fatal(o.stderr)
 	}
-	scan, err := exec.Command("gpustack", "host", "scan", "--root", filepath.Join(dir, "node"), "-o", "json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	unpack(t, dir, "", "-- nodes/gpu1.json --\n"+string(scan)+"-- services.json --\n"+`[{"Host": "gpu1", "Zone": "az1", "Status": "enabled", "State": "up"}]`+"\n")
-	run := func(t *testing.T, wrap []string, args string, env ...string) (p printed, status int) {
+	scan := runProgram(t, dir, nil, "host", "scan", "--root", "node", "-o", "json").stdout
+	unpack(t, dir, "", "-- nodes/gpu1.json --\n"+scan+"-- services.json --\n"+`[{"Host": "gpu1", "Zone": "az1", "Status": "enabled", "State": "up"}]`+"\n")
+	run := func(t *testing.T, args string, env ...string) (p printed, status int) {
 		t.Helper()
 		for _, format := range []string{"yaml", "json"} {
-			words := append(append(slices.Clone(wrap), "gpustack", "-o", format), strings.Fields(args)...)
-			cmd := exec.Command(words[0], words[1:]...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
-			var talk strings.Builder
-			cmd.Stderr = &talk
-			out, err := cmd.Output()
-			if status = cmd.ProcessState.ExitCode(); status == 99 {
-				t.Errorf("%s", talk.String())
+			o := runProgram(t, dir, env, append([]string{"-o", format}, strings.Fields(args)...)...)
+			if status = o.status; status == 99 {
+				t.Errorf("%s", o.stderr)
 				return p, status
 			}
 			if format == "json" {
-				if err := json.Unmarshal(out, &p); err != nil {
-					t.Errorf("%v: %s", err, out)
+				if err := json.Unmarshal([]byte(o.stdout), &p); err != nil {
+					t.Errorf("%v: %s", err, o.stdout)
 				}
 				// Standard error has the same in words.
 				for _, r := range p.Refusals {
@@ -124,12 +116,12 @@ func TestOneDocument(t *testing.T) {
 					if e.lacksNext() {
 						t.Errorf("%s: next step %s, hint %s", args, e.Next.Command, *e.Hint)
 					}
-					if !strings.Contains(talk.String(), "gpustack: error: "+e.Message+"\n") {
-						t.Errorf("standard error lacks %q: %s", e.Message, talk.String())
+					if !strings.Contains(o.stderr, "gpustack: error: "+e.Message+"\n") {
+						t.Errorf("standard error lacks %q: %s", e.Message, o.stderr)
 					}
 				}
 				if len(p.Refusals)+len(p.Errors) > 0 != (status == 1) {
-					t.Errorf("exit status %d (%v): %s", status, err, out)
+					t.Errorf("exit status %d: %s", status, o.stdout)
 				}
 			}
 		}
@@ -201,19 +193,19 @@ func TestOneDocument(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if c.good != "" {
-				if p, status := run(t, nil, c.good, env...); status != c.status || p.Refusals != nil || p.Errors != nil {
+				if p, status := run(t, c.good, env...); status != c.status || p.Refusals != nil || p.Errors != nil {
 					t.Errorf("%s: exit status %d: %+v", c.good, status, p)
 				}
 			}
 			for _, args := range []string{c.begins, name + " --no-such-flag", name + " one two three four", name + " --root"} {
-				if p, status := run(t, nil, args); status != 1 || len(p.Errors) == 0 || p.Refusals != nil {
+				if p, status := run(t, args); status != 1 || len(p.Errors) == 0 || p.Refusals != nil {
 					t.Errorf("%s: exit status %d: %+v", args, status, p)
 				}
 			}
 			if c.asks == "" {
 				return
 			}
-			p, status := run(t, nil, c.asks, env...)
+			p, status := run(t, c.asks, env...)
 			if status != 1 || !slices.Equal(p.codes(), []string{"unconfirmed"}) || *p.Refusals[0].Allow != "--yes" || p.Refusals[0].Address != nil {
 				t.Errorf("%s: exit status %d: %+v", c.asks, status, p)
 			}
@@ -225,7 +217,7 @@ func TestOneDocument(t *testing.T) {
 
 	for _, test := range []struct {
 		name, args string
-		wrap       []string
+		lock       string // a folder that another program has locked
 		codes      []string
 		errors     string
 	}{
@@ -235,7 +227,7 @@ func TestOneDocument(t *testing.T) {
 		{name: "wrong values", args: "host prepare --device x --vendor y", errors: `--device: neither an address nor VENDOR:PRODUCT: "x"`},
 		{name: "no entry", args: "undo 7 --root prepared", errors: "entry 7: no such entry"},
 		{name: "no device", args: "host prepare --root node --device 0000:99:00.0", errors: "0000:99:00.0: no such function"},
-		{name: "locked", args: "host prepare --root prepared --none --yes", wrap: []string{"flock", "prepared/var/lib/gpustack/journal"}, codes: []string{"locked"}},
+		{name: "locked", args: "host prepare --root prepared --none --yes", lock: "prepared/var/lib/gpustack/journal", codes: []string{"locked"}},
 		{name: "console", args: "host prepare --root twins --dry-run", codes: []string{"console"}},
 		{name: "host needs", args: "host prepare --root node --device 0000:00:1f.2 --device 0000:01:00.0", codes: []string{"iommu_group", "root_disk"}},
 		{name: "nvswitch", args: "host prepare --root hgx", codes: []string{"iommu_group", "nvswitch"}},
@@ -245,7 +237,17 @@ func TestOneDocument(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			p, status := run(t, test.wrap, test.args)
+			if test.lock != "" {
+				f, err := os.Open(filepath.Join(dir, test.lock))
+				if err == nil {
+					defer f.Close()
+					err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			p, status := run(t, test.args)
 			if diff := cmp.Diff(test.codes, p.codes()); status != 1 || diff != "" {
 				t.Errorf("exit status %d, codes (-want +got):\n%s%+v", status, diff, p)
 			}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,29 +58,41 @@ func guestWith(functions ...string) func(nonce, data string) string {
 // environment.
 func runTrial(t testing.TB, c *cloudtest.Cloud, state []string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := trialCommand(t, c, state, args...)
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
+	var o output
+	if slices.Contains(args, "--keep-server") { // a process that ends: undo refuses while that of the test runs
+		cmd := trialCommand(t, c, state, args...)
+		var out, talk strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &talk
+		if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		o = output{cmd.ProcessState.ExitCode(), out.String(), talk.String()}
+	} else {
+		o = runProgram(t, "/", trialEnv(t, c, state), args...)
 	}
 	for _, secret := range []string{c.Password, "admin-pass-not-to-be-seen"} {
-		if strings.Contains(out.String()+talk.String(), secret) {
-			t.Errorf("%q prints a secret:\n%s%s", args, out.String(), talk.String())
+		if strings.Contains(o.stdout+o.stderr, secret) {
+			t.Errorf("%q prints a secret:\n%s%s", args, o.stdout, o.stderr)
 		}
 	}
-	return out.String(), talk.String(), cmd.ProcessState.ExitCode()
+	return o.stdout, o.stderr, o.status
 }
 
 func trialCommand(t testing.TB, c *cloudtest.Cloud, state []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("gpustack", args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8"}, state...)
-	for name, value := range c.Env() {
-		cmd.Env = append(cmd.Env, name+"="+value)
-	}
+	cmd.Env = append(trialEnv(t, c, state), "PATH="+os.Getenv("PATH"))
 	return cmd
+}
+
+// trialEnv is the environment of a user of a cloud.
+func trialEnv(t testing.TB, c *cloudtest.Cloud, state []string) []string {
+	t.Helper()
+	env := append([]string{"HOME=" + t.TempDir(), "LANG=C.UTF-8"}, state...)
+	for name, value := range c.Env() {
+		env = append(env, name+"="+value)
+	}
+	return env
 }
 
 // trialArgs is a test that is not asked for.

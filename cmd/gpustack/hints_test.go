@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"os"
@@ -15,19 +14,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/snapshot"
 )
-
-// runHere runs the program in a folder as its users do, in an empty environment.
-func runHere(t *testing.T, dir string, args ...string) (stderr string, status int) {
-	t.Helper()
-	c := exec.Command("gpustack", args...)
-	c.Dir = dir
-	var talk bytes.Buffer
-	c.Stderr = &talk
-	if err := c.Run(); err != nil && c.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return talk.String(), c.ProcessState.ExitCode()
-}
 
 // unpack lays out an example in dir, and what a test adds: an archive in txtar's form.
 func unpack(t *testing.T, dir, example, more string) {
@@ -201,41 +187,33 @@ func TestNextLeadsSomewhere(t *testing.T) {
 						RunOn   string `json:"run_on"`
 					}
 				}
-				out, _ := hereOutput(dir, "host", command, "--root", "node", "-o", "json") // exit status 2 of a check
-				if err := json.Unmarshal([]byte(out), &document); err != nil {
+				o := runProgram(t, dir, nil, "host", command, "--root", "node", "-o", "json")
+				if err := json.Unmarshal([]byte(o.stdout), &document); err != nil {
 					t.Fatal(err)
 				}
 				next := document.Next
-				text, _ := hereOutput(dir, "host", command, "--root", "node")
+				text := runProgram(t, dir, nil, "host", command, "--root", "node").stdout
 				if !strings.Contains(text, next.Command) || next.RunOn != "here" {
 					t.Errorf("next %+v: %s", next, text)
 				}
-				stderr, status := runHere(t, dir, strings.Fields(next.Command)[1:]...)
-				details := strings.Contains(text, "'"+next.Command+"' for details") && strings.Contains(stderr, ": gpustack host prepare ")
-				if status != 2 && !details {
-					t.Errorf("%+v: exit status %d: %s", next, status, stderr)
+				o = runProgram(t, dir, nil, strings.Fields(next.Command)[1:]...)
+				details := strings.Contains(text, "'"+next.Command+"' for details") && strings.Contains(o.stderr, ": gpustack host prepare ")
+				if o.status != 2 && !details {
+					t.Errorf("%+v: exit status %d: %s", next, o.status, o.stderr)
 				}
 			})
 		}
 	}
 }
 
-// hereOutput returns what the program prints in a folder.
-func hereOutput(dir string, args ...string) (string, error) {
-	c := exec.Command("gpustack", args...)
-	c.Dir = dir
-	out, err := c.Output()
-	return string(out), err
-}
-
 // TestHintShowsWhatLeaves: the plan of a hint with --allow says what leaves the host.
 func TestHintShowsWhatLeaves(t *testing.T) {
 	dir := t.TempDir()
 	unpack(t, dir, example(t, "talk-2xk4200"), "-- usr/lib/systemd/systemd --\n-- usr/sbin/gpustack --\n")
-	stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
+	o := runProgram(t, dir, nil, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
 	const want = "gpustack: warning: 0000:01:00.0: the NIC eth0 (igb) leaves the host at the next boot (allowed; otherwise refused: is no GPU: NIC eth0 (igb); the host keeps 0000:01:00.1 "
-	if status != 2 || !strings.Contains(stderr, want) {
-		t.Errorf("exit status %d: %s", status, stderr)
+	if o.status != 2 || !strings.Contains(o.stderr, want) {
+		t.Errorf("exit status %d: %s", o.status, o.stderr)
 	}
 }
 
@@ -245,9 +223,9 @@ func TestHintForVirtualFunctions(t *testing.T) {
 	dir := t.TempDir()
 	const at = "-- sys/devices/pci0000:80/0000:80:03.0/0000:88:00.0/"
 	unpack(t, dir, example(t, "talk-2xk4200"), at+"sriov_totalvfs --\n16\n"+at+"sriov_numvfs --\n4\n")
-	stderr, status := runHere(t, dir, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:88:00.0")
-	if status != 1 || !strings.Contains(stderr, "gpustack: hint: once no guest has one, write 0 to the function's sriov_numvfs\n") {
-		t.Errorf("exit status %d: %s", status, stderr)
+	o := runProgram(t, dir, nil, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:88:00.0")
+	if o.status != 1 || !strings.Contains(o.stderr, "gpustack: hint: once no guest has one, write 0 to the function's sriov_numvfs\n") {
+		t.Errorf("exit status %d: %s", o.status, o.stderr)
 	}
 }
 
@@ -276,15 +254,13 @@ func TestHelpFits(t *testing.T) {
 		}
 	}
 	for _, path := range paths {
-		c := exec.Command("gpustack", append(strings.Fields(path), "--help")...)
-		c.Env = append(os.Environ(), "COLUMNS=80")
-		out, err := c.Output()
+		o := runProgram(t, "/", []string{"COLUMNS=80"}, append(strings.Fields(path), "--help")...)
 		most := 50
 		if path == "" {
 			most = 60
 		}
-		if n := strings.Count(string(out), "\n"); err != nil || n > most || n < 10 {
-			t.Errorf("gpustack %s --help: %d lines, %v", path, n, err)
+		if n := strings.Count(o.stdout, "\n"); o.status != 0 || n > most || n < 10 {
+			t.Errorf("gpustack %s --help: %d lines, exit status %d", path, n, o.status)
 		}
 	}
 }

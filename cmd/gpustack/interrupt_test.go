@@ -246,9 +246,8 @@ func TestClosedOutput(t *testing.T) {
 		if status := cmd.ProcessState.ExitCode(); status != 0 {
 			t.Errorf("%s", cmd.ProcessState)
 		}
-		out, err := exec.Command("gpustack", "history", "--root", node, "-o", "json").Output()
-		if err != nil || !strings.Contains(string(out), `"status":"done"`) {
-			t.Errorf("%v: %s", err, out)
+		if o := runProgram(t, ".", nil, "history", "--root", node, "-o", "json"); !strings.Contains(o.stdout, `"status":"done"`) {
+			t.Errorf("%+v", o)
 		}
 	})
 	t.Run("a question", func(t *testing.T) {
@@ -496,8 +495,8 @@ func layTalk(t *testing.T) (root string) {
 // gpustack runs a command that must succeed.
 func gpustack(t *testing.T, args ...string) {
 	t.Helper()
-	if out, err := exec.Command("gpustack", args...).CombinedOutput(); err != nil {
-		t.Fatalf("%q: %v\n%s", args, err, out)
+	if o := runProgram(t, ".", nil, args...); o.status != 0 {
+		t.Fatalf("%q: %+v", args, o)
 	}
 }
 

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -212,16 +210,11 @@ func mistakesDir(t *testing.T) string {
 			t.Cleanup(func() { _ = os.Chmod(folder, 0o755) }) // the removal of the folder says so
 		}
 	}
-	c := exec.Command("gpustack", "host", "scan", "--root", "node", "-o", "json")
-	c.Dir = dir
-	inventory, err := c.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	inventory := runProgram(t, dir, nil, "host", "scan", "--root", "node", "-o", "json").stdout
 	if err := errors.Join(
 		os.Mkdir(filepath.Join(dir, "empty"), 0o755),
 		os.Mkdir(filepath.Join(dir, "home"), 0o755),
-		os.WriteFile(filepath.Join(dir, "gpu1.json"), inventory, 0o644),
+		os.WriteFile(filepath.Join(dir, "gpu1.json"), []byte(inventory), 0o644),
 		os.WriteFile(filepath.Join(dir, "node.txtar"), []byte(example(t, "talk-2xk4200")), 0o644),
 		os.WriteFile(filepath.Join(dir, "clouds.yaml"), []byte("clouds: {lab: {auth: {auth_url: http://127.0.0.1:1/v3, username: admin, password: "+
 			"secret, project_name: admin}}}\n"), 0o644),
@@ -235,14 +228,7 @@ func mistakesDir(t *testing.T) string {
 // run runs a command line. hide returns a text without what differs between runs.
 func (m mistake) run(t *testing.T, dir string, argv []string) (stderr string, status int, hide func(string) string) {
 	t.Helper()
-	c := exec.Command("gpustack", argv...)
-	c.Dir = dir
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "OS_") {
-			c.Env = append(c.Env, v)
-		}
-	}
-	c.Env = append(c.Env, "HOME="+filepath.Join(dir, "home"), "XDG_CONFIG_HOME="+filepath.Join(dir, "home"), "LANG=C.UTF-8")
+	env := []string{"HOME=" + filepath.Join(dir, "home"), "XDG_CONFIG_HOME=" + filepath.Join(dir, "home"), "LANG=C.UTF-8"}
 	hidden := []string{dir, "DIR"}
 	if m.cloud {
 		cloud := cloudtest.New(96)
@@ -251,21 +237,16 @@ func (m mistake) run(t *testing.T, dir string, argv []string) (stderr string, st
 		cloud.Add("2", "gpu.old", 4, 8192, 10, true, map[string]string{"pci_passthrough:alias": "A100:8"})
 		cloud.Images = []map[string]any{{"id": "10", "name": "debian", "status": "active", "visibility": "public", "min_disk": 0, "min_ram": 0, "size": 1 << 29}}
 		for name, value := range cloud.Env() {
-			c.Env = append(c.Env, name+"="+value)
+			env = append(env, name+"="+value)
 		}
-		c.Env = append(c.Env, unprivilegedEnv(t)...) // root would use the journal of the machine
+		env = append(env, unprivilegedEnv(t)...) // root would use the journal of the machine
 		hidden = append(hidden, cloud.URL, "http://cloud")
 	}
 	if m.user {
-		c.Env = append(c.Env, "UNPRIVILEGED=1")
+		env = append(env, "UNPRIVILEGED=1")
 	}
-	c.Env = append(c.Env, m.env...)
-	var talk bytes.Buffer
-	c.Stderr = &talk
-	if err := c.Run(); err != nil && c.ProcessState == nil {
-		t.Fatal(err)
-	}
-	return talk.String(), c.ProcessState.ExitCode(), strings.NewReplacer(hidden...).Replace
+	o := runProgram(t, dir, append(env, m.env...), argv...)
+	return o.stderr, o.status, strings.NewReplacer(hidden...).Replace
 }
 
 // parts returns the lines of a kind that were printed.

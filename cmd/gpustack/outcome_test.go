@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -23,19 +22,15 @@ type outcome struct {
 // ends runs a command with -o json: TestMain's program compares the document with its schema.
 func ends(t *testing.T, env []string, want int, args ...string) (o outcome) {
 	t.Helper()
-	cmd := exec.Command("gpustack", append(args, "-o", "json")...)
-	cmd.Env = append(os.Environ(), env...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if status := cmd.ProcessState.ExitCode(); status != want {
-		t.Fatalf("%q: exit status %d, want %d: %s%s", args, status, want, out, stderr.String())
+	ran := runProgram(t, "/", env, append(args, "-o", "json")...)
+	if ran.status != want {
+		t.Fatalf("%q: exit status %d, want %d: %s%s", args, ran.status, want, ran.stdout, ran.stderr)
 	}
-	if err := json.Unmarshal(out, &o); err != nil {
-		t.Fatalf("%q: %v: %s", args, err, out)
+	if err := json.Unmarshal([]byte(ran.stdout), &o); err != nil {
+		t.Fatalf("%q: %v: %s", args, err, ran.stdout)
 	}
 	if failed := len(o.Refusals)+len(o.Errors) > 0; failed != (want == 1) {
-		t.Errorf("%q: exit status %d (%v): %s", args, want, err, out)
+		t.Errorf("%q: exit status %d: %s", args, want, ran.stdout)
 	}
 	return o
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -145,22 +144,14 @@ func TestPlayedExplain(t *testing.T) {
 			}
 			c.AddHosts(&cloudtest.Hosts{Nodes: []*cloudtest.Node{node}})
 			run := func(line string) (stdout string, status int) {
-				command := trialCommand(t, c, nil, append(strings.Fields(line), "--root", root.Path("/"), "--release", "zed")...)
-				var talk strings.Builder
-				command.Stderr = &talk
-				out, err := command.Output()
-				if status = command.ProcessState.ExitCode(); status == 1 {
-					t.Errorf("gpustack %s: %v\n%s%s", line, err, out, talk.String())
+				o := runProgram(t, "/", trialEnv(t, c, nil), append(strings.Fields(line), "--root", root.Path("/"), "--release", "zed")...)
+				if o.status == 1 {
+					t.Errorf("gpustack %s:\n%s%s", line, o.stdout, o.stderr)
 				}
-				return string(out), status
+				return o.stdout, o.status
 			}
 			inventory := filepath.Join(t.TempDir(), "gpu1.json")
-			scan := exec.Command("gpustack", "host", "scan", "-o", "json", "--root", root.Path("/"))
-			text, err := scan.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
-			write(t, inventory, string(text))
+			write(t, inventory, runProgram(t, "/", nil, "host", "scan", "-o", "json", "--root", root.Path("/")).stdout)
 			first := func() (seen, remedy string) {
 				var report struct {
 					Judgements []struct {

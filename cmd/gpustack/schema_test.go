@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -357,6 +358,9 @@ func runChecked(args []string) (status int) {
 	return status
 }
 
+// resolved are the schemas of documents that were checked.
+var resolved sync.Map
+
 // checkDocument returns an error unless what a command has printed is exactly one document, as its
 // schema describes it.
 func checkDocument(command, format string, text []byte) error {
@@ -372,15 +376,19 @@ func checkDocument(command, format string, text []byte) error {
 	}
 	// TestSchemas compares this schema with the file, which an unprivileged program may be unable to
 	// read. The alternative that is meant gives the better message.
-	schema := documentSchema(command, documents()[command])
-	if schema.Defs != nil {
-		schema = schema.Defs[map[bool]string{true: "failure", false: "report"}[printed["kind"] == string(document.Failure)]]
+	alternative := map[bool]string{true: "failure", false: "report"}[printed["kind"] == string(document.Failure)]
+	schema, ok := resolved.Load(command + " " + alternative)
+	if !ok {
+		of := documentSchema(command, documents()[command])
+		if of.Defs != nil {
+			of = of.Defs[alternative]
+		}
+		if schema, err = of.Resolve(nil); err != nil {
+			return err
+		}
+		resolved.Store(command+" "+alternative, schema)
 	}
-	resolved, err := schema.Resolve(nil)
-	if err == nil {
-		err = resolved.Validate(printed)
-	}
-	if err != nil {
+	if err := schema.(*jsonschema.Resolved).Validate(printed); err != nil {
 		return fmt.Errorf("docs/schema/%s: %w (%s): %s", schemaFile(command), err, howToMake, text)
 	}
 	return nil

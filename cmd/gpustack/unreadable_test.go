@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"strings"
@@ -111,7 +110,7 @@ func TestForbiddenFiles(t *testing.T) {
 	t.Parallel()
 	root := readableNode(t)
 	c := trialCloud(t, 96)
-	env := append(os.Environ(), unprivilegedEnv(t)...)
+	env := unprivilegedEnv(t)
 	for name, value := range c.Env() {
 		env = append(env, name+"="+value)
 	}
@@ -127,13 +126,8 @@ func TestForbiddenFiles(t *testing.T) {
 	denied := 0
 	trial := trialArgs("--dry-run", "--root", root.Path("/"), "-o", "json")
 	for _, c := range append(readers(root), trial) {
-		cmd := exec.Command("gpustack", c...)
-		cmd.Env = env
-		out, err := cmd.CombinedOutput()
-		var status *exec.ExitError
-		if err != nil && !errors.As(err, &status) {
-			t.Fatal(err)
-		}
+		o := runProgram(t, "/", env, c...)
+		out := []byte(o.stdout + o.stderr)
 		denied += bytes.Count(out, []byte(": permission denied"))
 		checkPaths(t, root, "forbidden files", c, out)
 	}

@@ -21,7 +21,7 @@ const workerName = "worker"
 // TestMain runs the tests. Processes that they start are the program if their name is gpustack, or
 // workers: thousands of command lines are run by a few of these, since the start of a process takes
 // longer than most commands. A command line that needs a process of its own (signals, terminals,
-// other programs around it) starts the program.
+// other programs around it, a record of a process that has ended) starts the program.
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	if name != "gpustack" && name != workerName {
@@ -56,7 +56,16 @@ func runAll(m *testing.M) int {
 	}
 	os.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	debug.SetGCPercent(400) // as run sets it
-	return m.Run()
+	status := m.Run()
+	for _, workers := range idle {
+		close(workers)
+		for w := range workers {
+			if err := errors.Join(w.stdin.Close(), w.process.Wait()); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return status
 }
 
 // commandLine is one that a worker runs, without the name of the program.
@@ -92,6 +101,8 @@ func work() error {
 
 // worker is a process that runs command lines.
 type worker struct {
+	process        *exec.Cmd
+	stdin          io.Closer
 	stdout, stderr *os.File
 	lines          *json.Encoder
 	ended          *json.Decoder
@@ -103,7 +114,7 @@ var idle = map[bool]chan worker{false: make(chan worker, 100), true: make(chan w
 // startWorker starts a worker, which ends with this process.
 func startWorker(env []string) (w worker, err error) {
 	c := exec.Command("gpustack")
-	c.Args[0], c.Env, c.Dir = workerName, env, "/"
+	c.Args[0], c.Env, c.Dir, w.process = workerName, env, "/", c
 	for _, f := range []**os.File{&w.stdout, &w.stderr} {
 		if *f, err = os.CreateTemp("", "worker-"); err == nil {
 			err = os.Remove((*f).Name())
@@ -114,6 +125,7 @@ func startWorker(env []string) (w worker, err error) {
 	}
 	c.Stdout, c.Stderr = w.stdout, w.stderr
 	lines, err := c.StdinPipe()
+	w.stdin = lines
 	if err != nil {
 		return w, err
 	}
@@ -127,15 +139,16 @@ func startWorker(env []string) (w worker, err error) {
 	return w, c.Start()
 }
 
-// runProgram runs a command line of the program in a folder, . To the environment of this process, env is
-// added.
+// runProgram runs a command line of the program in a folder. To the environment of this process,
+// but for the variables of a cloud, env is added.
 func runProgram(t testing.TB, dir string, env []string, args ...string) output {
 	t.Helper()
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o, err := runLine(commandLine{dir, append(os.Environ(), env...), args})
+	own := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "OS_") })
+	o, err := runLine(commandLine{dir, append(own, env...), args})
 	if err != nil {
 		t.Fatalf("gpustack %q: %v: %s", args, err, o.stderr)
 	}
