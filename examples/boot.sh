@@ -278,4 +278,5 @@ for device in sys/bus/pci/devices/*; do
 	fi
 done
 
+sleep 2
 while [ "$(date +%s)" -le $booted ]; do sleep 0.1; done
