@@ -26,7 +26,11 @@ trap 'exit 143' TERM
 
 # pad SIZE: fills up to a multiple of four bytes.
 pad() {
-	head -c $(((4 - $1 % 4) % 4)) /dev/zero
+	case $(($1 % 4)) in
+	1) printf '\0\0\0' ;;
+	2) printf '\0\0' ;;
+	3) printf '\0' ;;
+	esac
 }
 # entry NAME FILE: writes an entry of a cpio archive (cpio(5), New ASCII Format).
 entry() {
@@ -226,14 +230,14 @@ file=etc/initramfs-tools/modules
 if [ "$generator" = initramfs-tools ] && [ -f $file ]; then
 	by_hand=$(sed -n 's/^\(vfio\|pci\)[-_]\(pci\|stub\) ids=\([^ ]*\)$/\1-\2,\3,/p' $file)
 fi
-# claimant PRODUCT DRIVER,IDS,...: prints the first driver with the ids of a product.
+# claimant PRODUCT DRIVER,IDS,...: sets $claimant to the first driver with the ids of a product.
 claimant() {
-	product=$1
+	product=$1 claimant=
 	shift
 	for claim; do
 		case $claim in
 		*,"$product",*)
-			echo "${claim%%,*}"
+			claimant=${claim%%,*}
 			return
 			;;
 		esac
@@ -245,8 +249,12 @@ for device in sys/bus/pci/devices/*; do
 	read -r vendor <"$device/vendor"
 	read -r product <"$device/device"
 	product=${vendor#0x}:${product#0x}
-	# shellcheck disable=SC2086 # lists of words
-	driver=$(claimant "$product" $by_ids) hand=$(claimant "$product" $by_hand)
+	# shellcheck disable=SC2086 # a list of words
+	claimant "$product" $by_hand
+	hand=$claimant
+	# shellcheck disable=SC2086 # a list of words
+	claimant "$product" $by_ids
+	driver=$claimant
 	case $by_address in
 	*" $address="*)
 		driver=${by_address#* "$address"=}
