@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -62,10 +61,6 @@ func onTree(line string, r nova.Release) string {
 // for every release: nova check then finds nothing. The same holds for the first command of each
 // side, a controller with --alias and a compute node by its hardware, each on its own machine.
 func TestConfigureExamples(t *testing.T) {
-	binary, err := exec.LookPath("gpustack")
-	if err != nil {
-		t.Fatal(err)
-	}
 	folder, err := filepath.Abs("../../examples")
 	if err != nil {
 		t.Fatal(err)
@@ -93,31 +88,31 @@ func TestConfigureExamples(t *testing.T) {
 			if err := os.Symlink(folder, filepath.Join(dir, "examples")); err != nil {
 				t.Fatal(err)
 			}
-			sh := func(script string) string {
+			env := []string{"VERSION=" + strconv.Itoa(int(release)), "HOME=" + dir}
+			succeeds := func(line string) (stdout string) {
 				t.Helper()
-				c := exec.Command("bash", "-ec", "gpustack() { "+binary+` "$@"; }`+"\n"+script)
-				c.Dir = dir
-				c.Env = append(os.Environ(), "VERSION="+strconv.Itoa(int(release)), "HOME="+dir)
-				out, err := c.CombinedOutput()
-				if err != nil {
-					t.Fatalf("%s: %v\n%s", script, err, out)
+				o := runProgram(t, dir, env, strings.Fields(line)[1:]...)
+				if o.status != 0 {
+					t.Fatalf("%s: %+v", line, o)
 				}
-				return string(out)
+				return o.stdout
 			}
 			run := func(root, line string) {
 				t.Helper()
 				if line = onTree(line, release); line != "" {
-					sh(strings.Replace(line, "configure", "configure --root "+root, 1))
+					succeeds(strings.Replace(line, "configure", "configure --root "+root, 1))
 				}
 			}
-			sh(configureTree)
+			if err := bash(dir, append(os.Environ(), env...), configureTree); err != nil {
+				t.Fatal(err)
+			}
 			run("ctl", first("controller", "--alias"))
 			run("gpu", first("compute", ""))
 			for _, check := range []string{
 				"gpustack nova check --root gpu --conf controller=ctl/etc/nova/nova.conf --conf compute=gpu/etc/nova/nova.conf --release " + name,
 				"gpustack nova check --root gpu --conf controller=ctl/etc/nova/nova.conf --conf compute=gpu/etc/nova/nova.conf --inventory gpu1.json --release " + name,
 			} {
-				if out := sh(check); !strings.Contains(out, "no problems found") {
+				if out := succeeds(check); !strings.Contains(out, "no problems found") {
 					t.Errorf("%s:\n%s", check, out)
 				}
 			}
@@ -125,7 +120,7 @@ func TestConfigureExamples(t *testing.T) {
 				run("node", line)
 			}
 			run("node", first("compute", "")) // an example has removed the alias with its device_spec
-			if out := sh("gpustack nova check --root node"); !strings.Contains(out, "no problems found") {
+			if out := succeeds("gpustack nova check --root node"); !strings.Contains(out, "no problems found") {
 				t.Errorf("nova check after all examples:\n%s", out)
 			}
 		})
