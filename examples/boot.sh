@@ -34,12 +34,13 @@ pad() {
 }
 # entry NAME FILE: writes an entry of a cpio archive (cpio(5), New ASCII Format).
 entry() {
-	size=$(wc -c <"$2")
+	size=0
+	[ ! -s "$2" ] || size=$(wc -c <"$2")
 	printf '070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X' \
 		0 0100644 0 0 1 0 "$size" 0 0 0 0 $((${#1} + 1)) 0
 	printf '%s\0' "$1"
 	pad $((110 + ${#1} + 1))
-	cat "$2"
+	[ ! -s "$2" ] || cat "$2"
 	pad "$size"
 }
 # image KERNEL: writes the initramfs of a kernel, with $script as the name of gpustack's script.
@@ -183,6 +184,14 @@ if [ -d sys/class/misc ] && grep -qs '^kvm' etc/modules-load.d/gpustack.conf; th
 	mkdir -p sys/class/misc/kvm
 fi
 
+# climb PLACE: sets $up to the way from a folder below sys/devices to sys/devices.
+climb() {
+	up='' rest=$1/
+	while [ -n "$rest" ]; do
+		up=$up../ rest=${rest#*/}
+	done
+}
+
 # The IOMMU: where it was off, each slot becomes a group, and each PCI Express port. What is behind
 # another bridge, a conventional one, is in the group of the bridge.
 case " $arguments " in
@@ -208,7 +217,8 @@ if [ -n "${turned_on-}" ]; then
 		fi
 		mkdir -p "sys/kernel/iommu_groups/$group/devices"
 		ln -sfn "../../../../devices/$place" "sys/kernel/iommu_groups/$group/devices/$address"
-		ln -sfn "$(echo "$place" | sed 's,[^/]*,..,g')/../kernel/iommu_groups/$group" "$device/iommu_group"
+		climb "$place"
+		ln -sfn "$up../kernel/iommu_groups/$group" "$device/iommu_group"
 	done
 fi
 
@@ -272,13 +282,16 @@ for device in sys/bus/pci/devices/*; do
 	driver=${driver:-$hand}
 	if [ -n "$driver" ]; then
 		now=$(readlink "$device/driver" || :)
-		up=$(readlink "$device" | sed 's,^\.\./\.\./\.\./devices/,,; s,[^/]*,..,g')
-		mkdir -p "sys/bus/pci/drivers/$driver" "$claimed"
+		place=$(readlink "$device")
+		climb "${place#../../../devices/}"
+		for folder in "sys/bus/pci/drivers/$driver" "$claimed"; do
+			[ -d "$folder" ] || mkdir -p "$folder"
+		done
 		case $now in
 		*/vfio-pci | */pci-stub) ;;
 		*) echo "$now" >"$claimed/$address" ;;
 		esac
-		ln -sfn "$up/../bus/pci/drivers/$driver" "$device/driver"
+		ln -sfn "$up../bus/pci/drivers/$driver" "$device/driver"
 	elif [ -f "$claimed/$address" ]; then
 		read -r before <"$claimed/$address"
 		rm -f "$device/driver" "$claimed/$address"
