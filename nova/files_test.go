@@ -28,7 +28,7 @@ func planAlias(t *testing.T, alias string, role nova.Role, release nova.Release,
 	o := nova.Options{Role: role, Release: release, Aliases: []nova.Alias{a}, Placement: placement}
 	root := hosttest.Lay(t, tree)
 	if role.Computes() {
-		if o.Machine, err = nova.Observe(root, nova.Recorded{}); err != nil {
+		if o.ComputeNode, err = nova.Observe(root, nova.Recorded{}); err != nil {
 			t.Fatal(err)
 		}
 	}

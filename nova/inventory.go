@@ -119,7 +119,7 @@ func Present(hosts []Host) map[string][]string {
 // Prepared returns the functions of the machine that are prepared for guests, as an inventory.
 //
 // Errors: ErrNothingPrepared, ErrGone for every such function.
-func (m Machine) Prepared() (Host, error) {
+func (m ComputeNode) Prepared() (Host, error) {
 	h := Host{Name: "localhost", Scope: ScopeFiltered, Given: m.Given, isHere: true}
 	var errs []error
 	gpu := false
@@ -327,7 +327,7 @@ func (o Options) elsewhere() (hosts []string) {
 }
 
 // isOf reports whether an inventory is of the machine. Either name may have a domain.
-func (m Machine) isOf(h Host) bool {
+func (m ComputeNode) isOf(h Host) bool {
 	return h.Named(m.Name) || Host{Name: m.Name}.Named(h.Name)
 }
 

@@ -76,7 +76,7 @@ func TestKolla(t *testing.T) {
 			root := hosttest.Lay(t, tree+"-- etc/kolla/nova-compute/nova.conf --\n"+test.generated)
 			o := nova.Options{Role: nova.Compute, Release: test.release, ByAddress: test.byAddress, Managed: test.managed, Aliases: []nova.Alias{k4200(t)}}
 			var err error
-			if o.Machine, err = nova.Observe(root, nova.Recorded{}); err != nil {
+			if o.ComputeNode, err = nova.Observe(root, nova.Recorded{}); err != nil {
 				t.Fatal(err)
 			}
 			if err = o.ReadFiles(root, nova.Place{File: nova.DefaultConf}); err != nil {
@@ -130,7 +130,7 @@ func TestKollaElsewhere(t *testing.T) {
 			root := hosttest.Lay(t, tree)
 			o := nova.Options{Role: nova.Compute, Release: nova.Bobcat, ByAddress: true, Aliases: []nova.Alias{k4200(t)}, Rendered: true}
 			var err error
-			if o.Machine, err = nova.Observe(root, nova.Recorded{}); err != nil {
+			if o.ComputeNode, err = nova.Observe(root, nova.Recorded{}); err != nil {
 				t.Fatal(err)
 			}
 			if err = o.ReadFiles(root, nova.Place{File: nova.DefaultConf}); err != nil {

@@ -283,7 +283,7 @@ func TestRemoveAlias(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			place := nova.Place{File: "/etc/nova/nova.conf"}
 			root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+test.conf)
-			o := nova.Options{Role: nova.Compute, Release: nova.Zed, Remove: []string{"K4200"}, Machine: nova.Machine{Devices: scanned(t, "11b4", "11b4")}}
+			o := nova.Options{Role: nova.Compute, Release: nova.Zed, Remove: []string{"K4200"}, ComputeNode: nova.ComputeNode{Devices: scanned(t, "11b4", "11b4")}}
 			if test.change != nil {
 				test.change(&o, &place)
 			}

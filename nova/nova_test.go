@@ -260,7 +260,7 @@ func TestTwins(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a},
-				Machine: nova.Machine{Devices: devices, Recorded: nova.Recorded{Given: test.given, Containers: test.containers}}, ByAddress: test.byAddress})
+				ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Given: test.given, Containers: test.containers}}, ByAddress: test.byAddress})
 			var got []string
 			for _, s := range w.Specs {
 				if s.Address == nil {

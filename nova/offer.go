@@ -136,7 +136,7 @@ func ByLine(functions []devspec.Reported) (lines [][]devspec.Reported) {
 
 // Configure returns the nova configure that offers what is prepared on a machine. A GPU of an unknown
 // model has no name: then each product without an alias is named, that one by its id.
-func (o Offered) Configure(m Machine) host.Command {
+func (o Offered) Configure(m ComputeNode) host.Command {
 	derives := Configure(Compute)
 	names, isUnknown := derives, false
 	isForGuests := Host{Devices: m.Devices, Given: m.Given, Containers: m.Containers}.gpus()

@@ -150,7 +150,7 @@ func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 		p.add(st.notes)
 	}
 	if served := o.served(); len(served) == 1 && served[0].isHere {
-		p.Side.Machine = o.Machine
+		p.Side.ComputeNode = o.ComputeNode
 	} else {
 		p.Hosts = served
 	}

@@ -157,12 +157,12 @@ func TestKeptDevices(t *testing.T) {
 			`/etc/nova/nova.conf:2: {"product_id": "11b4", "vendor_id": "10de", "x": "1"} conflicts with the planned device_spec ` +
 				one + `: devices that both specs match would lose its x`},
 	} {
-		for of, m := range map[string]nova.Machine{
+		for of, m := range map[string]nova.ComputeNode{
 			"host":       {Devices: devices, Recorded: nova.Recorded{Given: []pci.Address{devices[0].Address}}},
 			"containers": {Devices: devices, Recorded: nova.Recorded{Containers: []pci.Address{devices[1].Address}}},
 		} {
 			t.Run(test.name+", "+of, func(t *testing.T) {
-				after, _, err := planSpecs(t, nova.Options{Release: 26, Machine: m}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
+				after, _, err := planSpecs(t, nova.Options{Release: 26, ComputeNode: m}, "K=10de:11b4", map[string]string{"nova.conf": test.before})
 				got := after["nova.conf"]
 				if err != nil {
 					got = err.Error()
@@ -294,7 +294,7 @@ func TestInterfaceNames(t *testing.T) {
 		{"another", map[string]pci.Address{"ens1": {Bus: 0x0b}}, "", ""},
 	} {
 		const before = "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\n"
-		_, plan, err := planSpecs(t, nova.Options{Release: 26, Machine: nova.Machine{Devices: devices, Interfaces: test.interfaces}}, "N=8086:154d", map[string]string{"nova.conf": before})
+		_, plan, err := planSpecs(t, nova.Options{Release: 26, ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: test.interfaces}}, "N=8086:154d", map[string]string{"nova.conf": before})
 		if (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %v", test.name, err)
 		}

@@ -19,8 +19,8 @@ import (
 // DefaultConf is the main configuration file of Nova's services.
 const DefaultConf = "/etc/nova/nova.conf"
 
-// Machine is what the configuration of a compute node depends on.
-type Machine struct {
+// ComputeNode is what the configuration of a compute node depends on.
+type ComputeNode struct {
 	Name       string                 // its hostname; "" if it is unknown
 	Devices    []pci.Device           // its PCI functions; nil: unknown
 	Interfaces map[string]pci.Address // the functions of its network interfaces; see [devspec.Interfaces]
@@ -29,12 +29,12 @@ type Machine struct {
 }
 
 // Has reports whether the machine has a function at an address.
-func (m Machine) Has(a pci.Address) bool {
+func (m ComputeNode) Has(a pci.Address) bool {
 	return slices.ContainsFunc(m.Devices, func(d pci.Device) bool { return d.Address == a })
 }
 
 // Wrote reports whether nova configure has written a device_spec on the machine, for an alias.
-func (m Machine) Wrote(l devspec.Line) bool {
+func (m ComputeNode) Wrote(l devspec.Line) bool {
 	return len(l.Specs) == 1 && IsOwn(l.Specs[0]) &&
 		(path.Base(l.File) == dropInName || slices.Contains(m.Written, onOneLine(l.Option.Value)))
 }
@@ -49,14 +49,14 @@ type Recorded struct {
 
 // Observe reads the functions of the machine below root, and takes over their roles. A machine
 // without PCI devices is no error.
-func Observe(root host.Root, recorded Recorded) (Machine, error) {
+func Observe(root host.Root, recorded Recorded) (ComputeNode, error) {
 	devices, _, scanErr := pci.Scan(root, pci.Options{})
 	if errors.Is(scanErr, pci.ErrNoPCI) {
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
 	written := Written(change.Machine(root).Observe().Entries)
-	return Machine{Devices: devices, Interfaces: interfaces, Written: written, Recorded: recorded}, errors.Join(scanErr, err)
+	return ComputeNode{Devices: devices, Interfaces: interfaces, Written: written, Recorded: recorded}, errors.Join(scanErr, err)
 }
 
 // Side is the configuration of one machine, or of several machines with the same files.
@@ -64,7 +64,7 @@ type Side struct {
 	Role     Role          `json:"role"`                  // which services read the files
 	RoleFrom string        `json:"role_from" null:"zero"` // what the role was inferred from; null if it was given
 	Files    []conf.Source `json:"files"`                 // in the order in which the services read them
-	Machine
+	ComputeNode
 	Hypervisor Hypervisor
 }
 
@@ -197,7 +197,7 @@ func ObserveSides(root host.Root, role Role, from string, recorded Recorded) (si
 	hypervisor, hypervisorErr := InstalledHypervisor(root)
 	hardware, hardwareErr := Observe(root, recorded)
 	for i := range sides {
-		sides[i].Hypervisor, sides[i].Machine = hypervisor, hardware
+		sides[i].Hypervisor, sides[i].ComputeNode = hypervisor, hardware
 	}
 	return sides, warnings, errors.Join(err, hypervisorErr, hardwareErr)
 }

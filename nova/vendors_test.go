@@ -65,7 +65,7 @@ func TestVendors(t *testing.T) {
 			if err != nil || len(warnings) > 0 {
 				t.Fatal(warnings, err)
 			}
-			o := nova.Options{Role: nova.Compute, Release: nova.Epoxy, Machine: nova.Machine{Devices: devices}}
+			o := nova.Options{Role: nova.Compute, Release: nova.Epoxy, ComputeNode: nova.ComputeNode{Devices: devices}}
 			for word := range strings.FieldsSeq(test.given) {
 				a, err := pci.ParseAddress("0000:" + word)
 				if err != nil {

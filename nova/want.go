@@ -78,8 +78,8 @@ type Options struct {
 	Generated []conf.Source
 	// SchedulerFiles are those that nova-scheduler of this machine reads; none if it does not run here.
 	SchedulerFiles Side
-	// Machine is the machine that is configured.
-	Machine
+	// ComputeNode is the machine that is configured.
+	ComputeNode
 	Hypervisor Hypervisor // of that machine
 }
 

@@ -239,7 +239,7 @@ passthrough_whitelist = {"vendor_id": "10de", "product_id": "1b06"}`, []pci.Devi
 			t.Fatal(err)
 		}
 		var got []string
-		side := nova.Side{Role: nova.All, Files: []conf.Source{{Name: "nova.conf", File: file}}, Machine: nova.Machine{Devices: test.devices}}
+		side := nova.Side{Role: nova.All, Files: []conf.Source{{Name: "nova.conf", File: file}}, ComputeNode: nova.ComputeNode{Devices: test.devices}}
 		for _, f := range novacheck.Run(test.release, []nova.Side{side}, nil, nil) {
 			got = append(got, f.Seen+": "+f.Remedy.String())
 		}

@@ -39,9 +39,9 @@ func inventory(host string, functions ...string) string {
 }
 
 // machineWith returns a machine with K4200s at these addresses and a record of those for guests.
-func machineWith(t *testing.T, name string, given []string, buses ...string) nova.Machine {
+func machineWith(t *testing.T, name string, given []string, buses ...string) nova.ComputeNode {
 	t.Helper()
-	m := nova.Machine{Name: name}
+	m := nova.ComputeNode{Name: name}
 	var tree strings.Builder
 	for _, bus := range buses {
 		dir := "sys/bus/pci/devices/0000:" + bus + ":00.0/"
@@ -75,7 +75,7 @@ func TestOffered(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		inventories string
-		machine     nova.Machine // that runs nova configure
+		machine     nova.ComputeNode // that runs nova configure
 		rendered    bool
 		byAddress   bool
 		want        string // addresses, product for all, "" for nothing, or the error
@@ -119,7 +119,7 @@ func TestOffered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			o := nova.Options{Role: nova.Compute, Release: nova.Zed, Hosts: hosts, Machine: test.machine, Rendered: test.rendered, ByAddress: test.byAddress}
+			o := nova.Options{Role: nova.Compute, Release: nova.Zed, Hosts: hosts, ComputeNode: test.machine, Rendered: test.rendered, ByAddress: test.byAddress}
 			w, err := nova.NewWant(o)
 			var got []string
 			for _, s := range w.Specs {
@@ -142,7 +142,7 @@ func TestOffered(t *testing.T) {
 				}
 				side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}}
 				if len(hosts) == 0 {
-					side.Machine = test.machine
+					side.ComputeNode = test.machine
 				}
 				var seen []string
 				for _, f := range novacheck.Run(nova.Zed, []nova.Side{side}, hosts, nil) {

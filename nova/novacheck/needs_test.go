@@ -52,7 +52,7 @@ func TestNeeds(t *testing.T) {
 		sides := []nova.Side{
 			{Role: nova.Compute, Files: []conf.Source{source(t, "other", "[pci]\n"+test.ctl+specK+specT4)}},
 			{Role: nova.Controller, Files: []conf.Source{source(t, "ctl", "[pci]\n"+test.ctl+"[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")}},
-			{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\n"+test.node)}, Machine: nova.Machine{Devices: test.machine}},
+			{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\n"+test.node)}, ComputeNode: nova.ComputeNode{Devices: test.machine}},
 		}
 		if test.name == "missing on the controller" {
 			sides = sides[1:]

@@ -19,7 +19,7 @@ func (c *checker) prepared() {
 	here := host.Map(host.Filter(c.sides, func(s side) bool { return s.Role.Computes() && len(s.Devices) > 0 }),
 		func(s side) nova.Side { return s.Side })
 	if len(here) > 0 {
-		m := here[0].Machine // all sides with devices are this machine's
+		m := here[0].ComputeNode // all sides with devices are this machine's
 		c.findings = append(c.findings, Prepared(nova.NewOffered(c.release, here, m.Devices), m)...)
 	}
 }
@@ -29,7 +29,7 @@ func (c *checker) prepared() {
 // are not on the machine, addresses in device_spec without a function, and functions that are
 // offered although a driver of the host has them. Those that containers have are found by [Run]
 // alone.
-func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
+func Prepared(o nova.Offered, m nova.ComputeNode) (findings []host.Finding) {
 	add := func(status host.Status, file string, line int, seen, effect string, remedy host.Text) {
 		findings = append(findings, finding(checkDeviceSpec, status, file, line, seen, effect, remedy))
 	}
@@ -75,7 +75,7 @@ func Prepared(o nova.Offered, m nova.Machine) (findings []host.Finding) {
 
 // absent finds functions that host prepare has selected and that the machine does not have, and
 // device specs of one address that match no function. configure offers what is prepared.
-func absent(o nova.Offered, m nova.Machine, configure host.Command) (findings []host.Finding) {
+func absent(o nova.Offered, m nova.ComputeNode, configure host.Command) (findings []host.Finding) {
 	specs := slices.Clone(o.Lacking)
 	for _, a := range m.Selected {
 		if m.Has(a) {

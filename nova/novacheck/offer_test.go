@@ -17,7 +17,7 @@ import (
 // machineOf returns a machine with functions, each as "ADDRESS DRIVER [ROLE]": a GPU without a
 // driver is "-". Roles are selected, companion, container, and
 // returning for a function that was selected at the last boot.
-func machineOf(t *testing.T, functions ...string) nova.Machine {
+func machineOf(t *testing.T, functions ...string) nova.ComputeNode {
 	t.Helper()
 	var tree strings.Builder
 	drivers, roles := map[string]string{}, map[string]string{}
@@ -35,7 +35,7 @@ func machineOf(t *testing.T, functions ...string) nova.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := nova.Machine{Devices: devices}
+	m := nova.ComputeNode{Devices: devices}
 	for i := range devices {
 		d := &devices[i]
 		if driver := drivers[d.Address.String()]; driver != "-" {
@@ -110,11 +110,11 @@ func TestPrepared(t *testing.T) {
 		{"a controller with GPUs", nova.Controller, alias + "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n", []string{one + hostOf}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var m nova.Machine
+			var m nova.ComputeNode
 			if test.machine != nil {
 				m = machineOf(t, test.machine...)
 			}
-			side := nova.Side{Role: test.role, Files: []conf.Source{source(t, "node", "[pci]\n"+test.conf)}, Machine: m}
+			side := nova.Side{Role: test.role, Files: []conf.Source{source(t, "node", "[pci]\n"+test.conf)}, ComputeNode: m}
 			if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Zed, []nova.Side{side}, nil, nil))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -126,7 +126,7 @@ func TestPrepared(t *testing.T) {
 func TestOfferedByOne(t *testing.T) {
 	m := machineOf(t, "0000:84:00.0 vfio-pci selected", "0000:88:00.0 vfio-pci selected")
 	side := func(name, text string) nova.Side {
-		return nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, name, "[pci]\n"+text)}, Machine: m}
+		return nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, name, "[pci]\n"+text)}, ComputeNode: m}
 	}
 	const spec = `device_spec = {"vendor_id": "10de", "product_id": "11b4"}` + "\n"
 	for _, test := range []struct{ a, b, want string }{

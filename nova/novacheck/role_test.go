@@ -131,7 +131,7 @@ func TestSpecsAndHardware(t *testing.T) {
 		}
 		return found
 	}
-	machine := nova.Machine{Devices: devices(k4200s)}
+	machine := nova.ComputeNode{Devices: devices(k4200s)}
 	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
 	kept, err := pci.ParseAddress("0000:84:00.0")
 	if err != nil {
@@ -143,44 +143,44 @@ func TestSpecsAndHardware(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, specs string
-		machine     nova.Machine
+		machine     nova.ComputeNode
 		hosts       []nova.Host
 		want        string
 		devices     int
 	}{
 		{"by vendor", `{"vendor_id": "10de"}`, machine, nil, "", 2},
 		{"any product", `{"vendor_id": "10de", "product_id": "*"}`, machine, []nova.Host{{Name: "gpu2", Devices: machine.Devices}}, "", 2},
-		{"any vendor", `{"vendor_id": "*", "product_id": "*"}`, nova.Machine{}, []nova.Host{{Name: "gpu2", Devices: machine.Devices}}, "", 2},
+		{"any vendor", `{"vendor_id": "*", "product_id": "*"}`, nova.ComputeNode{}, []nova.Host{{Name: "gpu2", Devices: machine.Devices}}, "", 2},
 		{"another product too", `[{"vendor_id": "10de", "product_id": "11b4"}, {"vendor_id": "0x10DE", "product_id": "1eb8"}]`, machine, nil,
 			"warn device_spec node:2 a device_spec selects product 10de:1eb8, which this machine does not have", 2},
-		{"another product than the inventory's", `[{"vendor_id": "10de"}, {"vendor_id": "10de", "product_id": "1eb8"}]`, nova.Machine{}, []nova.Host{{Name: "node", Devices: machine.Devices}},
+		{"another product than the inventory's", `[{"vendor_id": "10de"}, {"vendor_id": "10de", "product_id": "1eb8"}]`, nova.ComputeNode{}, []nova.Host{{Name: "node", Devices: machine.Devices}},
 			`warn device_spec node:2 spec 2 {"product_id": "1eb8", "vendor_id": "10de"} is shadowed by spec 1 {"vendor_id": "10de"} (node:2); ` +
 				"warn device_spec node:2 a device_spec selects product 10de:1eb8, which host node does not have", 2},
-		{"a device of the host, by vendor", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Given: []pci.Address{kept}}}, nil,
+		{"a device of the host, by vendor", `{"vendor_id": "10de"}`, nova.ComputeNode{Devices: machine.Devices, Recorded: nova.Recorded{Given: []pci.Address{kept}}}, nil,
 			"fail device_spec node:2 a device_spec also matches 0000:88:00.0, which should remain with this machine", 2},
-		{"a device of containers here", `{"vendor_id": "10de"}`, nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Containers: []pci.Address{kept}}}, nil,
+		{"a device of containers here", `{"vendor_id": "10de"}`, nova.ComputeNode{Devices: machine.Devices, Recorded: nova.Recorded{Containers: []pci.Address{kept}}}, nil,
 			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this machine have", 2},
 		{"a device of containers beside a twin of guests", `{"vendor_id": "10de"}`,
-			nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Given: []pci.Address{other}, Containers: []pci.Address{kept}}}, nil,
+			nova.ComputeNode{Devices: machine.Devices, Recorded: nova.Recorded{Given: []pci.Address{other}, Containers: []pci.Address{kept}}}, nil,
 			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of this machine have", 2},
-		{"a device of containers on a host, by its address", `{"address": "0000:84:00.0"}`, nova.Machine{},
+		{"a device of containers on a host, by its address", `{"address": "0000:84:00.0"}`, nova.ComputeNode{},
 			[]nova.Host{{Name: "gpu1", Devices: machine.Devices, Containers: []pci.Address{kept}}},
 			"fail device_spec node:2 a device_spec matches 0000:84:00.0, which containers of host gpu1 have", 1},
-		{"another device than that of containers", `{"address": "0000:88:00.0"}`, nova.Machine{Devices: machine.Devices, Recorded: nova.Recorded{Containers: []pci.Address{kept}}}, nil, "", 1},
-		{"another type here", `{"vendor_id": "10de"}`, nova.Machine{Devices: devices(k4200s + pf)[:1]}, nil,
+		{"another device than that of containers", `{"address": "0000:88:00.0"}`, nova.ComputeNode{Devices: machine.Devices, Recorded: nova.Recorded{Containers: []pci.Address{kept}}}, nil, "", 1},
+		{"another type here", `{"vendor_id": "10de"}`, nova.ComputeNode{Devices: devices(k4200s + pf)[:1]}, nil,
 			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
 		{"a PF and its VF of one product, of which the VF is offered", `{"address": "0000:88:00.0"}`,
-			nova.Machine{Devices: devices("symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\n" + k4200s + pf)}, nil, "", 1},
-		{"the same, of which the PF is offered", `{"vendor_id": "10de"}`, nova.Machine{Devices: devices("symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\n" + k4200s + pf)[:1]}, nil,
+			nova.ComputeNode{Devices: devices("symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\n" + k4200s + pf)}, nil, "", 1},
+		{"the same, of which the PF is offered", `{"vendor_id": "10de"}`, nova.ComputeNode{Devices: devices("symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\n" + k4200s + pf)[:1]}, nil,
 			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
-		{"another type on one host", `{"vendor_id": "10de"}`, nova.Machine{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}},
+		{"another type on one host", `{"vendor_id": "10de"}`, nova.ComputeNode{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}},
 			"fail alias node:3 alias K4200 selects every type but type-PF, but host gpu1 has type-PF", 3},
-		{"an alias for each type", `{"vendor_id": "10de"}` + "\nalias = " + strings.Replace(k4200, `"K4200", `, `"K4200-PF", "device_type": "type-PF", `, 1), nova.Machine{},
+		{"an alias for each type", `{"vendor_id": "10de"}` + "\nalias = " + strings.Replace(k4200, `"K4200", `, `"K4200-PF", "device_type": "type-PF", `, 1), nova.ComputeNode{},
 			[]nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}, {Name: "gpu2", Devices: machine.Devices}}, "", 3},
-		{"another type on every host", `{"vendor_id": "10de"}`, nova.Machine{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}},
+		{"another type on every host", `{"vendor_id": "10de"}`, nova.ComputeNode{}, []nova.Host{{Name: "gpu1", Devices: devices(k4200s + pf)[:1]}},
 			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
 	} {
-		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+test.specs+"\nalias = "+k4200+"\n")}, Machine: test.machine}
+		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+test.specs+"\nalias = "+k4200+"\n")}, ComputeNode: test.machine}
 		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Epoxy, []nova.Side{side}, test.hosts, nil))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
@@ -201,7 +201,7 @@ func TestRemedyOfContainers(t *testing.T) {
 		`{"address": "0000:84:00.0"}`:                 "remove the address from the device_spec",
 	} {
 		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[pci]\ndevice_spec = "+spec+"\nalias = "+k4200+"\n")},
-			Machine: nova.Machine{Devices: devices, Recorded: nova.Recorded{Containers: []pci.Address{devices[0].Address}}}}
+			ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Containers: []pci.Address{devices[0].Address}}}}
 		findings := novacheck.Run(nova.Epoxy, []nova.Side{side}, nil, nil)
 		if len(findings) != 1 || findings[0].Remedy.String() != want+", or take it from containers: gpustack container prepare --remove 0000:84:00.0" {
 			t.Errorf("%s: %+v", spec, findings)
@@ -241,7 +241,7 @@ func TestPlanned(t *testing.T) {
 		if driver := "nouveau"; strings.HasPrefix(test.name, "a driver") {
 			machine.Devices[0].Driver = &driver
 		}
-		o := nova.Options{Role: nova.Compute, Release: nova.Zed, Aliases: []nova.Alias{alias}, Machine: machine}
+		o := nova.Options{Role: nova.Compute, Release: nova.Zed, Aliases: []nova.Alias{alias}, ComputeNode: machine}
 		want, err := nova.NewWant(o)
 		if err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ type Configuration struct {
 // are not read again. The role "" is inferred as nova check infers it. It changes nothing.
 //
 // Errors: [nova.ErrNoRole]; everything that cannot be read, at once; those of
-// [nova.Machine.Prepared].
+// [nova.ComputeNode.Prepared].
 func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions) (Configuration, error) {
 	c := Configuration{Options: o.Nova}
 	if c.Role == "" {
@@ -106,7 +106,7 @@ type ownErrors struct{ prepared, record, machine, adapters, hypervisor error }
 // observeMachine adds what depends on the functions of the compute node that is configured.
 func (c *Configuration) observeMachine(root host.Root, m machine.Machine, prepared bool) (errs ownErrors) {
 	errs.record = m.Contract.Err
-	c.Machine, errs.machine = newMachine(root, m)
+	c.ComputeNode, errs.machine = newMachine(root, m)
 	if !c.Rendered || len(c.Hosts) == 0 { // else the options are for other machines
 		var here nova.Hypervisor
 		here, errs.hypervisor = nova.InstalledHypervisor(root)
@@ -133,13 +133,13 @@ func (c *Configuration) observeMachine(root host.Root, m machine.Machine, prepar
 
 // newMachine returns a machine as the configuration of its nova-compute depends on it. A machine
 // without PCI devices is no error.
-func newMachine(root host.Root, m machine.Machine) (nova.Machine, error) {
+func newMachine(root host.Root, m machine.Machine) (nova.ComputeNode, error) {
 	scanErr := m.Devices.Err
 	if errors.Is(scanErr, pci.ErrNoPCI) {
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
-	here := nova.Machine{
+	here := nova.ComputeNode{
 		Name: host.Value(host.ReadHostname(root)), Devices: m.Devices.Value, Interfaces: interfaces, Written: nova.Written(change.Machine(root).Observe().Entries),
 		Recorded: recorded(m.Contract.Value.There(m.Devices.Value), m.Containers),
 	}

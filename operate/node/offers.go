@@ -35,7 +35,7 @@ func recorded(m machine.Machine) nova.Recorded {
 func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r, nil)
-	here := nova.Machine{Devices: m.Devices.Value, Written: nova.Written(journal.Entries), Recorded: r}
+	here := nova.ComputeNode{Devices: m.Devices.Value, Written: nova.Written(journal.Entries), Recorded: r}
 	if configure = offered.Configure(here); err == nil && len(offered.Files) == 0 {
 		configure = configure.Flag("release", "RELEASE").Flag("render", "ini")
 	}
@@ -156,7 +156,7 @@ func offeredBack(root host.Root, devices []pci.Device, undo edit.Changes) (warni
 		if err != nil {
 			return nil // the undo refuses a file that it cannot read
 		}
-		return novacheck.Prepared(offered, nova.Machine{Devices: devices})
+		return novacheck.Prepared(offered, nova.ComputeNode{Devices: devices})
 	}
 	now := judged(nil)
 	for _, f := range judged(undo) {
