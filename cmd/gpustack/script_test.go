@@ -80,7 +80,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "gpustack": programInScript, "page": runShown, "undated": writeUndated},
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "gpustack": programInScript, "page": runShown, "refused": refuseFormats, "undated": writeUndated},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")
@@ -155,6 +155,33 @@ func writeUndated(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("%d lines with the time or the version, not 2", n)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(dated.ReplaceAllString(text, "")), 0o644))
+}
+
+// refuseFormats is the command "refused ROOT FILE COMMAND...": each command is refused for the file of
+// gpustack if its format has another number or none, and if it is malformed.
+func refuseFormats(ts *testscript.TestScript, _ bool, args []string) {
+	const reads, hint = "this version of gpustack reads schema 1", "undo it with the version of gpustack that wrote it"
+	file := "/var/lib/gpustack/" + args[1]
+	place := ts.MkAbs(args[0] + file)
+	text := ts.ReadFile(place)
+	faults := map[string]string{
+		"[]\n": "malformed JSON: json: cannot unmarshal array", "{\n": "the JSON document ends early",
+		strings.ReplaceAll(text, `"schema": 1,`, ""): "no schema: " + reads,
+	}
+	for _, schema := range []string{"0", "2", `"1"`, "null"} {
+		faults[strings.ReplaceAll(text, `"schema": 1`, `"schema": `+schema)] = "schema " + schema + ": " + reads
+	}
+	for written, fault := range faults {
+		ts.Check(os.WriteFile(place, []byte(written), 0o600))
+		for _, command := range args[2:] {
+			o := runInScript(ts, append(strings.Fields(command), "--root", args[0], "-o", "json"))
+			printed := strings.ReplaceAll(o.stdout+o.stderr, `\`, "")
+			if o.status == 0 || !strings.Contains(printed, file+": "+fault) || strings.Contains(fault, reads) && !strings.Contains(printed, hint) {
+				ts.Fatalf("%s: exit status %d, expected %s: %s", command, o.status, file, fault)
+			}
+		}
+	}
+	ts.Check(os.WriteFile(place, []byte(text), 0o600))
 }
 
 // startCloud is the command "cloud NEWEST [hosts|forbidden|night|enabled|drain]": a small OpenStack
