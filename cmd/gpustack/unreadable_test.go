@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,32 +9,17 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/hosttest"
 )
 
-// readers returns the commands that read the files of a machine. None changes anything.
-func readers(root host.Root) [][]string {
-	commands := [][]string{
-		{"host", "scan", "--machine"},
-		{"host", "check"},
-		{"host", "guests"},
-		{"host", "prepare", "--device", "01:00", "--dry-run"},
-		{"host", "release", "--dry-run"},
-		{"rdma", "scan"},
-		{"rdma", "check"},
-		{"rdma", "prepare", "--device", "0c:00.0", "--vfs", "2", "--dry-run"},
-		{"container", "check"},
-		{"container", "prepare", "--device", "02:00.0", "--dry-run"},
-		{"nova", "check"},
-		{"nova", "configure", "--dry-run"},
-		{"history"},
+// readers are the commands that read the files of a machine. None changes anything.
+func readers() []string {
+	return []string{
+		"host scan --machine", "host check", "host guests", "host prepare --device 01:00 --dry-run", "host release --dry-run",
+		"rdma scan", "rdma check", "rdma prepare --device 0c:00.0 --vfs 2 --dry-run", "container check",
+		"container prepare --device 02:00.0 --dry-run", "nova check", "nova configure --dry-run", "history",
 	}
-	for i, c := range commands {
-		commands[i] = append(c, "--root", root.Path("/"), "-o", "json")
-	}
-	return commands
 }
 
 // TestUnreadableFiles: each message about a file that cannot be read names the file once, by its
@@ -89,9 +73,10 @@ func checkUnreadable(t *testing.T, chosen func(name string, d fs.DirEntry) bool,
 		if err := errors.Join(os.Rename(place, kept), puts[i%len(puts)](place)); err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range readers(root) {
-			out := printedBy(t, c)
-			if bytes.Contains(out, []byte(name)) {
+		for _, c := range readers() {
+			o := shape{root: root}.runHere(t, c+" -o json")
+			out := o.stdout + o.stderr
+			if strings.Contains(out, name) {
 				told++
 			}
 			checkPaths(t, root, name, c, out)
@@ -124,11 +109,10 @@ func TestForbiddenFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	denied := 0
-	trial := trialArgs("--dry-run", "--root", root.Path("/"), "-o", "json")
-	for _, c := range append(readers(root), trial) {
-		o := runProgram(t, "/", env, c...)
-		out := []byte(o.stdout + o.stderr)
-		denied += bytes.Count(out, []byte(": permission denied"))
+	for _, c := range append(readers(), strings.Join(trialArgs("--dry-run"), " ")) {
+		o := runProgram(t, "/", env, append(strings.Fields(c), "--root", root.Path("/"), "-o", "json")...)
+		out := o.stdout + o.stderr
+		denied += strings.Count(out, ": permission denied")
 		checkPaths(t, root, "forbidden files", c, out)
 	}
 	if denied < 20 {
@@ -136,29 +120,10 @@ func TestForbiddenFiles(t *testing.T) {
 	}
 }
 
-// printedBy returns all that a command prints.
-func printedBy(t *testing.T, words []string) []byte {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "out")
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := term.New(f, f, f, func(string) string { return "" })
-	if r := execute(t.Context(), u, newApp(u, append([]string{"gpustack"}, words...)), nil); r.err != nil {
-		u.Fail(r.err)
-	}
-	out, err := os.ReadFile(file)
-	if err := errors.Join(err, f.Close(), os.Remove(file)); err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
-
 // checkPaths reports each message that names a file twice in a row, or with the root.
-func checkPaths(t *testing.T, root host.Root, what string, command []string, out []byte) {
+func checkPaths(t *testing.T, root host.Root, what, command, out string) {
 	t.Helper()
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(out) {
 		parts := strings.Split(line, ": ")
 		for i, part := range parts[1:] {
 			before := parts[i]
@@ -166,11 +131,11 @@ func checkPaths(t *testing.T, root host.Root, what string, command []string, out
 				before = before[last+1:]
 			}
 			if strings.HasPrefix(part, "/") && part == before {
-				t.Errorf("%s: %s: names the file twice: %s", what, strings.Join(command[:2], " "), line)
+				t.Errorf("%s: %s: names the file twice: %s", what, command, line)
 			}
 		}
 		if strings.Contains(line, root.Path("/")+"/") {
-			t.Errorf("%s: %s: shows the root: %s", what, strings.Join(command[:2], " "), line)
+			t.Errorf("%s: %s: shows the root: %s", what, command, line)
 		}
 	}
 }
