@@ -123,7 +123,7 @@ func TestFamilyProved(t *testing.T) {
 				rows := family(t, test.rows...)
 				for k := range rows {
 					if i := rows[k].Instance; i != nil {
-						rows[k].Kept = *i == "V"
+						rows[k].OnNode = *i == "V"
 						rows[k].Instance = map[string]*string{"U": text(u), "V": text(v), "gone": text(v)}[*i]
 					}
 				}

@@ -42,7 +42,9 @@ type Device struct {
 	Parent   *string    `json:"parent_addr"`     // the physical function of a virtual one
 	Updated  *time.Time `json:"updated_at"`      // when Nova last changed the row
 
-	Kept bool `json:"-"` // of [Held].Card: its instance is on its node, so no audit of nova-compute frees the row
+	// whether the row's instance is on the row's node, so that no audit of nova-compute frees the
+	// row (nova/pci/manager.py, clean_usage); set in [Held.Card] only
+	OnNode bool `json:"-"`
 }
 
 // LastChange returns when the row was last changed, zero if that is not recorded.

@@ -104,7 +104,7 @@ func (r *reader) card(e records, d cleanup.Device) (list []cleanup.Device) {
 		for _, x := range e.related[d.Node][strings.ToLower(*a)] {
 			if x.ID != d.ID && !slices.ContainsFunc(list, func(known cleanup.Device) bool { return known.ID == x.ID }) {
 				i, known := e.instances[cleanup.KeyOf(host.Value(x.Instance))]
-				x.Kept = known && !i.Deleted && i.On(n.Host, n.Name)
+				x.OnNode = known && i.Odd == "" && !i.Deleted && i.On(n.Host, n.Name)
 				list = append(list, x)
 			}
 		}

@@ -233,6 +233,7 @@ func (r *reader) readRelated(ctx context.Context, e *records, devices []cleanup.
 			return err
 		}
 	}
+	r.checkComputeIDs(e)
 	return nil
 }
 

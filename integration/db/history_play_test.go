@@ -344,6 +344,9 @@ func (p *play) insert() {
 			options = append(options, InstanceDeleted(w.now.Sub(w.at(g.changed))))
 		}
 		cell.Instance(t, g.uuid, host, g.vm, g.task, options...)
+		if g.null {
+			p.lab.sql(t, "UPDATE nova_cell1.instances SET deleted = NULL WHERE uuid = ?", g.uuid)
+		}
 		held[g.uuid] = g.holds
 		for _, m := range g.moves {
 			columns := Row{"uuid": m.uuid, "updated_at": w.at(m.changed)}

@@ -26,6 +26,7 @@ var errCannot = errors.New("cannot be done now")
 //	die G               what carries on the guest's latest migration ends
 //	reset G             an operator resets the guest's state
 //	delete G [stays]    the guest is deleted; stays: its process is not ended
+//	null G              deleted of the guest's row is NULL, which Nova does not find
 //	context G           its migration_context stays
 //	down H, start H     nova-compute of a host ends, starts
 //	off H               the machine is switched off
@@ -69,6 +70,8 @@ func (w *truth) step(line string) error {
 		}
 	case "delete":
 		act = w.delete
+	case "null":
+		act = func(a *arguments) error { a.guest().null = true; return a.err }
 	case "context":
 		act = func(a *arguments) error {
 			g := a.guest()

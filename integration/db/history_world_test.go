@@ -67,6 +67,7 @@ type realGuest struct {
 	host     *realHost // by its row
 	vm, task string
 	deleted  bool
+	null     bool // deleted of its row is NULL
 	changed  int
 	kind     string // of the function that it asks for
 	macvtap  bool   // it uses VFs as network interfaces, without VFIO
