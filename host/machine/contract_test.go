@@ -11,7 +11,7 @@ import (
 
 const recorded = `{"schema": 1, "kind": "contract", "guests": {"driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [], "allow_unsafe_interrupts": false, "nvswitch": "", "take_over": false,
 "functions": [{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4", "subsystem_vendor_id": null, "subsystem_id": null,
-"bridges": [], "sysfs_path": null, "boot_vga": false, "iommu_group": null, "group_members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}}`
+"bridges": [], "sysfs_path": null, "boot_vga": false, "iommu_group": null, "group_members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}, "containers": null}`
 
 // TestReadContract: a record with unknown fields can be read, one that lacks something cannot.
 func TestReadContract(t *testing.T) {
@@ -23,8 +23,11 @@ func TestReadContract(t *testing.T) {
 		{"a null address", `["0000:84:00.0"]`, `[null]`, "selected[0] is null"},
 		{"a selected function without its record", `["0000:84:00.0"]`, `["0000:84:00.0", "0000:85:00.0"]`,
 			"malformed: selected 0000:85:00.0 is not among the functions"},
-		{"cut off", `"files": []}}`, ``, "ends early"},
-		{"no role", `"guests"`, `"others"`, "malformed: records neither guests nor containers"},
+		{"cut off", `"containers": null}`, ``, "ends early"},
+		{"no section", `"guests"`, `"others"`, "guests is missing"},
+		{"the other section has another name", `"containers"`, `"container"`, "containers is missing"},
+		{"in another letter case", `"guests"`, `"Guests"`, "guests is missing"},
+		{"neither", `{"driver"`, `null, "others": {"driver"`, "malformed: records neither guests nor containers"},
 		{"another schema", `"schema": 1`, `"schema": 3`, "contract.json: schema 3: this version of gpustack reads schema 1"},
 	} {
 		root := hosttest.Lay(t, "-- var/lib/gpustack/contract.json --\n"+strings.Replace(recorded, c.old, c.new, 1)+"\n")

@@ -26,6 +26,11 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 		fmt.Fprintf(&b, format, line)
 	}
 	section := func(name string, of reflect.Value) {
+		if of.IsNil() {
+			fmt.Fprintf(&b, ",\n  %q: null", name)
+			return
+		}
+		of = of.Elem()
 		separator := fmt.Sprintf(",\n  %q: {\n", name)
 		for i := range of.NumField() {
 			value := of.Field(i)
@@ -46,12 +51,8 @@ func RecordText(guests *Contract, containers *Containers) ([]byte, error) {
 	}
 	write("{\n  \"schema\": %s", host.Schema)
 	write(",\n  \"kind\": %s", contractKind)
-	if guests != nil {
-		section("guests", reflect.ValueOf(*guests))
-	}
-	if containers != nil {
-		section("containers", reflect.ValueOf(*containers))
-	}
+	section("guests", reflect.ValueOf(guests))
+	section("containers", reflect.ValueOf(containers))
 	b.WriteString("\n}\n")
 	return b.Bytes(), errors.Join(errs...)
 }

@@ -23,8 +23,8 @@ const (
 const contractKind = "contract"
 
 // Containers is what container prepare has recorded: the functions whose role is container, and how
-// containers get them. It is a section of the contract's file, which is read as a whole, so that no
-// function can have two roles.
+// containers get them. It is a section of the contract's file: ParseRecord refuses a function that
+// both sections have.
 type Containers struct {
 	Options   ContainerOptions    `json:"options"`
 	Functions []ContainerFunction `json:"functions"` // ordered by address
@@ -143,10 +143,11 @@ func ParseRecord(data []byte) (*Contract, *Containers, error) {
 	return file.Guests, file.Containers, nil
 }
 
-// recordFile is the file, with a section for each role.
+// recordFile is the file, with a section for each role: null if nothing has it, for a section that is
+// missing may have another name by mistake.
 type recordFile struct {
-	Guests     *Contract   `json:"guests,omitempty"`
-	Containers *Containers `json:"containers,omitempty"`
+	Guests     *Contract   `json:"guests"`
+	Containers *Containers `json:"containers"`
 }
 
 // check orders the functions by address, as they are written: a person may have edited the file. It

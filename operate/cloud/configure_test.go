@@ -35,7 +35,7 @@ func (*reads) Mode(string, fs.FileMode)                   {}
 // TestObservedOnce: nova configure reads the functions of a compute node and their record once, for
 // the plan and for whether a reboot is pending.
 func TestObservedOnce(t *testing.T) {
-	const record = `{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":[],"allowed":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,"functions":[],"arguments":[],"files":[]}}`
+	const record = `{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":[],"allowed":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,"functions":[],"arguments":[],"files":[]},"containers":null}`
 	for name, steps := range map[string]hosttest.Step{
 		"nothing is recorded":  hosttest.Steps(),
 		"a record":             hosttest.Write(machine.ContractFile, record),

@@ -22,7 +22,7 @@ const (
 	spec   = "run/cdi/gpustack-gpu.json"
 	// ofContainers is a record of container prepare.
 	ofContainers = `{"schema":1,"kind":"contract","containers": {"options": {"umad_nodes": false, "static": false, ` +
-		`"library_path": false}, "functions": [], "files": []}}`
+		`"library_path": false}, "functions": [], "files": []}, "guests": null}`
 )
 
 // TestSteps: on a tree that is not a running machine, no step is carried out or reverted. What no

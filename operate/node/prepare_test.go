@@ -403,4 +403,4 @@ func TestRefusedByPrepare(t *testing.T) {
 }
 
 // contract is a record of host prepare that has no function.
-const contract = `{"schema":1,"kind":"contract","guests":{"driver": "vfio-pci", "selected": [], "allowed": [],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false, "arguments": [], "files": [], "functions": []}}`
+const contract = `{"schema":1,"kind":"contract","guests":{"driver": "vfio-pci", "selected": [], "allowed": [],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false, "arguments": [], "files": [], "functions": []}, "containers": null}`

@@ -185,7 +185,7 @@ func (n *tree) record(addresses ...string) {
 			`"bridges":[],"sysfs_path":null,"boot_vga":false,"iommu_group":null,"group_members":[],"driver":"vfio-pci","by":"ids"}`, a))
 	}
 	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":[%s],"allowed":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,`+
-		`"functions":[%s],"arguments":[],"files":[]}}`, strings.Join(selected, ","), strings.Join(functions, ","))
+		`"functions":[%s],"arguments":[],"files":[]},"containers":null}`, strings.Join(selected, ","), strings.Join(functions, ","))
 }
 
 // recordContainers adds a record of container prepare with GPUs.
@@ -197,7 +197,7 @@ func (n *tree) recordContainers(addresses ...string) {
 	}
 	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","containers":{"functions":[%s],"options":{"umad_nodes":false,`+
 		`"static":true,"library_path":false},`+
-		`"files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]}}`, strings.Join(functions, ","))
+		`"files":[{"name":"/etc/modules-load.d/x.conf","hash":"h"}]},"guests":null}`, strings.Join(functions, ","))
 	n.files["etc/modules-load.d/x.conf"] = "nvidia"
 }
 
