@@ -124,13 +124,19 @@ func (d *Dir) Enter(name string) (sub *Dir, target string, err error) {
 	return sub, e.target, err
 }
 
-// Which returns which of the names are entries of the directory, which is listed into buf: for several
-// names that takes less time than asking for each. It can be called once, and is not recorded.
+// Which returns which of the names are entries of the directory. It reads the entries through buf,
+// which must hold the longest one: for several names that takes less time than asking for each. It
+// can be called once, and is not recorded.
 func (d *Dir) Which(buf []byte, names ...string) (there []string, err error) {
 	for {
 		n, err := unix.ReadDirent(d.fd, buf)
-		if err != nil || n == 0 {
-			return there, err
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, err
+		case n == 0:
+			return there, nil
 		}
 		for list := buf[:n]; len(list) > 0; { // of linux_dirent64, see getdents(2)
 			size := binary.NativeEndian.Uint16(list[unsafe.Offsetof(unix.Dirent{}.Reclen):])

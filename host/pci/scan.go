@@ -186,11 +186,12 @@ type reader struct {
 	devices *host.Dir
 	buf     []byte
 
-	d      *Device // the current function
-	folder folder  // the same
+	d      *Device   // the current function
+	folder folder    // the same
+	dir    *host.Dir // the same, if it is open
 
-	there    []string // of optional, if the folder is open
-	unlisted bool     // the folder could not be listed
+	there    []string // which of optional the folder has
+	unlisted bool     // the folder was not listed, or could not be
 }
 
 // folder is the folder of a function.
@@ -276,9 +277,7 @@ func (r *reader) enter(dir *host.Dir, err error) bool {
 		r.warn("", err)
 		return false
 	}
-	r.folder = dir
-	r.there, err = dir.Which(r.buf, optional...)
-	r.unlisted = err != nil
+	r.dir, r.folder = dir, dir
 	return true
 }
 
@@ -358,6 +357,11 @@ func (r *reader) identify(target string) {
 func (r *reader) complete() {
 	d, v := r.d, new(properties)
 	d.whole = true
+	r.there, r.unlisted = nil, true
+	if d.mayBeVGA() || d.IsGPU() { // others are asked for one optional entry
+		there, err := r.dir.Which(r.buf, optional...)
+		r.there, r.unlisted = there, err != nil
+	}
 	d.Revision, _ = file(r, revision, &v.revision, parseRevision)
 	if d.DriverOverride, _ = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
 		d.DriverOverride = nil // the kernel's text for an unset override
@@ -377,7 +381,9 @@ func (r *reader) complete() {
 		d.SRIOV.PF, pfUnread = link(r, physfn, &v.pf, ParseAddress)
 		if r.has(sriovTotalVFs) { // the kernel shows both files or neither
 			d.SRIOV.TotalVFs, totalUnread = file(r, sriovTotalVFs, &v.totalVFs, parseCount)
-			d.SRIOV.NumVFs, numUnread = file(r, sriovNumVFs, &v.numVFs, parseCount)
+			if d.SRIOV.TotalVFs != nil || totalUnread {
+				d.SRIOV.NumVFs, numUnread = file(r, sriovNumVFs, &v.numVFs, parseCount)
+			}
 		}
 	}
 	if v.role, v.deviceType = d.SRIOV.role(pfUnread || totalUnread); v.role != "" {
@@ -386,7 +392,7 @@ func (r *reader) complete() {
 	d.mediates = d.IsGPU() && r.has(mediatedTypesDir)
 	if d.IsDisplay() && !d.IsVF() {
 		for _, name := range consoleEntries {
-			if slices.Contains(r.there, name) {
+			if r.has(name) {
 				d.shows = append(d.shows, name)
 			}
 		}
