@@ -147,20 +147,16 @@ func (m Move) Make(ctx context.Context, c *cloud.Compute) (change.Outcome, error
 // Recover determines from the cloud what an interrupted run has made. An undo that has begun is
 // completed.
 func (m Move) Recover(ctx context.Context, c *cloud.Compute, undoing bool) (Move, change.Outcome, string, error) {
-	none := change.None
-	if undoing {
-		none = change.Reverted
-	}
 	is, err := Find(ctx, c, m.Host)
 	switch {
 	case errors.Is(err, ErrNoService):
-		return m, none, "was interrupted, and the compute service of " + m.Host + " was deleted since", nil
+		return m, change.None, "was interrupted, and the compute service of " + m.Host + " was deleted since", nil
 	case err != nil:
 		return m, change.Open, "", err
 	}
 	switch now := stateOf(is); {
 	case now.same(m.Before):
-		return m, none, "", nil
+		return m, change.None, "", nil
 	case undoing:
 		outcome, err := object.Undo(ctx, c, m)
 		return m, outcome.OfRecoveredUndo(), "", err

@@ -152,19 +152,15 @@ func (m Move) Make(ctx context.Context, c *cloud.Compute) (change.Outcome, error
 // completed.
 func (m Move) Recover(ctx context.Context, c *cloud.Compute, undoing bool) (Move, change.Outcome, string, error) {
 	is, err := m.read(ctx, c)
-	none := change.None
-	if undoing {
-		none = change.Reverted
-	}
 	if errors.Is(err, cloud.ErrNotFound) {
-		return m, none, "was interrupted, and image " + m.Name + " was deleted since", nil
+		return m, change.None, "was interrupted, and image " + m.Name + " was deleted since", nil
 	}
 	if err != nil {
 		return m, change.Open, "", err
 	}
 	switch applied := slices.ContainsFunc(m.Values, func(v Value) bool { return equal(is.Value(v.Name), v.After) }); {
 	case !applied:
-		return m, none, "", nil
+		return m, change.None, "", nil
 	case !undoing:
 		return m, change.Stands, "", nil
 	}

@@ -167,6 +167,9 @@ func Undo[M Move[M]](ctx context.Context, c *cloud.Compute, m M) (change.Outcome
 // Recover determines from the cloud what an interrupted run has made. An undo that has begun is
 // completed.
 func (c *Change[M]) Recover(ctx context.Context, _ func() error) (outcome change.Outcome, text string, err error) {
-	c.Move, outcome, text, err = c.Move.Recover(context.WithoutCancel(ctx), c.kind.Compute, c.status == change.Undoing)
+	undoing := c.status == change.Undoing
+	if c.Move, outcome, text, err = c.Move.Recover(context.WithoutCancel(ctx), c.kind.Compute, undoing); undoing && outcome == change.None {
+		outcome = change.Reverted // nothing of the change is left
+	}
 	return outcome, text, err
 }
