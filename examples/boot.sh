@@ -184,7 +184,7 @@ if [ -d sys/class/misc ] && grep -qs '^kvm' etc/modules-load.d/gpustack.conf; th
 	mkdir -p sys/class/misc/kvm
 fi
 
-# climb PLACE: sets $up to the way from a folder below sys/devices to sys/devices.
+# climb PLACE: sets $up to the relative path from a folder below sys/devices to sys/devices.
 climb() {
 	up='' rest=$1/
 	while [ -n "$rest" ]; do

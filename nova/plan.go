@@ -68,7 +68,7 @@ type Plan struct {
 	before []conf.Source // the files as they are now, in the order of those of Side
 }
 
-// notes are what a plan tells of its steps.
+// notes are the lines that a plan prints about its steps.
 type notes struct {
 	Kept     []string // aliases and specs that are not gpustack's and stay, as FILE:LINE: VALUE
 	Removed  []string // aliases and specs that --remove-alias removes, as FILE:LINE: VALUE, and ignored lines

@@ -116,14 +116,17 @@ func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
 }
 
 // keepLiveMigratable gives a wanted spec the live_migratable that it lacks because the versions of
-// the hypervisor are unknown, if a spec of the same devices has it. A spec that cannot be parsed is
-// an error of newWantedSpec.
+// the hypervisor are unknown, if a spec of the same devices has it. The error of a spec that cannot be
+// parsed is left to newWantedSpec.
 func (o Options) keepLiveMigratable(all []*value, w Spec) Spec {
+	if w.unwritten == "" {
+		return w
+	}
 	with := w
 	with.LiveMigratable = w.unwritten
 	planned, err := parsed(with)
 	hardware := o.hardware()
-	if w.unwritten != "" && err == nil && slices.ContainsFunc(specsOf(all), func(s *at) bool {
+	if err == nil && slices.ContainsFunc(specsOf(all), func(s *at) bool {
 		return HasLiveMigratable(s.Spec, o.Release) && !slices.Contains(planned.Lost(s.Spec), "live_migratable") &&
 			hardware.Contains(s.Spec, planned) && hardware.Contains(planned, s.Spec)
 	}) {

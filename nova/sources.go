@@ -189,7 +189,7 @@ func (s sources) each(names []conf.Name, want func(have string, set bool) string
 	return st
 }
 
-// setAll sets all values of an option for programs, which are listed by file, in the files that may change.
+// setAll sets an option for programs in the files that may change: values has all its values by file.
 func (s sources) setAll(names []conf.Name, values map[string][]string, programs ...string) (settings []setting) {
 	for _, f := range s.of(programs...) {
 		if !s.isFixed(f.Name) {
@@ -222,7 +222,7 @@ func (s sources) with(steps ...step) (after Side, restart []string, err error) {
 	return after, restart, errors.Join(errs...)
 }
 
-// after returns the files with what one step sets. Its error is that of the step's turn in with.
+// after returns the files with what one step sets. An error of the step is left to with.
 func (s sources) after(st step) Side {
 	after, _, _ := s.with(st)
 	return after

@@ -70,7 +70,7 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	}
 	var own ownErrors
 	if c.Role != nova.Controller {
-		own = c.observeMachine(root, m, o.Unnamed)
+		own = c.observeNode(root, m, o.Unnamed)
 	}
 	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters, own.hypervisor)
 }
@@ -103,10 +103,10 @@ func (c Configuration) Work(root host.Root, plan nova.Plan, command string) chan
 // ownErrors are the errors of a compute node's own facts.
 type ownErrors struct{ prepared, record, machine, adapters, hypervisor error }
 
-// observeMachine adds what depends on the functions of the compute node that is configured.
-func (c *Configuration) observeMachine(root host.Root, m machine.Machine, prepared bool) (errs ownErrors) {
+// observeNode adds what depends on the functions of the compute node that is configured.
+func (c *Configuration) observeNode(root host.Root, m machine.Machine, prepared bool) (errs ownErrors) {
 	errs.record = m.Contract.Err
-	c.ComputeNode, errs.machine = newMachine(root, m)
+	c.ComputeNode, errs.machine = newComputeNode(root, m)
 	if !c.Rendered || len(c.Hosts) == 0 { // else the options are for other machines
 		var here nova.Hypervisor
 		here, errs.hypervisor = nova.InstalledHypervisor(root)
@@ -131,9 +131,9 @@ func (c *Configuration) observeMachine(root host.Root, m machine.Machine, prepar
 	return errs
 }
 
-// newMachine returns a machine as the configuration of its nova-compute depends on it. A machine
+// newComputeNode returns a machine as the configuration of its nova-compute depends on it. A machine
 // without PCI devices is no error.
-func newMachine(root host.Root, m machine.Machine) (nova.ComputeNode, error) {
+func newComputeNode(root host.Root, m machine.Machine) (nova.ComputeNode, error) {
 	scanErr := m.Devices.Err
 	if errors.Is(scanErr, pci.ErrNoPCI) {
 		scanErr = nil

@@ -24,7 +24,7 @@ type Request struct {
 	Timeout time.Duration
 }
 
-// Observed is a machine on which a GPU can be tested in a container.
+// Observed is what a test of a GPU in a container depends on.
 type Observed struct {
 	Request
 	Root      host.Root
