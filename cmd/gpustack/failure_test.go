@@ -98,7 +98,7 @@ func TestOneDocument(t *testing.T) {
 		t.Helper()
 		for _, format := range []string{"yaml", "json"} {
 			o := runProgram(t, dir, env, append([]string{"-o", format}, strings.Fields(args)...)...)
-			if status = o.status; status == 99 {
+			if status = o.status; status == unlikeSchema {
 				t.Errorf("%s", o.stderr)
 				return p, status
 			}

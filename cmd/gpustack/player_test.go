@@ -92,10 +92,7 @@ func groups() []string {
 func (s shape) play(t *testing.T, line string) (o output, played []string) {
 	t.Helper()
 	o = s.run(t, line)
-	commands, changing := o.commands(), 0
-	if s.accepted == nil {
-		s.accepted = map[string]bool{}
-	}
+	commands, changing, accepted := o.commands(), 0, map[string]bool{}
 	if o.status != 1 {
 		commands = o.remedies()
 	}
@@ -107,9 +104,9 @@ func (s shape) play(t *testing.T, line string) (o output, played []string) {
 				run += " --dry-run"
 			}
 		}
-		if !s.accepted[run] {
+		if !accepted[run] {
 			again := s.run(t, run)
-			if s.accepted[run] = again.status != 1; again.status == 1 {
+			if accepted[run] = again.status != 1; again.status == 1 {
 				t.Errorf("gpustack %s\n%sprints a command that is refused: gpustack %s\n%s", line, o.stderr, run, again.stderr)
 			}
 		}

@@ -325,6 +325,9 @@ func kindOf(s *jsonschema.Schema) string {
 	return kind
 }
 
+// unlikeSchema is the exit status of runChecked for a document that is not as its schema.
+const unlikeSchema = 99
+
 // runChecked runs the program. If the command line asks for a document, it compares what is printed
 // on standard output with the schema: so every document that a test prints is checked.
 func runChecked(args []string) (status int) {
@@ -352,7 +355,7 @@ func runChecked(args []string) (status int) {
 		err = checkDocument(strings.Join(a.line.Path, " "), a.ui.Document.Format, printed.Bytes())
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "gpustack %s: %v\n", strings.Join(args[1:], " "), err)
-			return 99
+			return unlikeSchema
 		}
 	}
 	return status

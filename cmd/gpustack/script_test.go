@@ -118,6 +118,9 @@ func runInScript(ts *testscript.TestScript, args []string) output {
 		}
 	}
 	o, err := runLine(line)
+	if o.status == unlikeSchema {
+		ts.Fatalf("%s", o.stderr)
+	}
 	_, outErr := io.WriteString(ts.Stdout(), o.stdout)
 	_, errErr := io.WriteString(ts.Stderr(), o.stderr)
 	ts.Check(errors.Join(err, outErr, errErr))
@@ -159,7 +162,10 @@ func writeUndated(ts *testscript.TestScript, _ bool, args []string) {
 
 // refuseFormats is the command "refused ROOT FILE COMMAND...": each command is refused for the file of
 // gpustack if its format has another number or none, and if it is malformed.
-func refuseFormats(ts *testscript.TestScript, _ bool, args []string) {
+func refuseFormats(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("refused has no negation")
+	}
 	const reads, hint = "this version of gpustack reads schema 1", "undo it with the version of gpustack that wrote it"
 	file := "/var/lib/gpustack/" + args[1]
 	place := ts.MkAbs(args[0] + file)

@@ -29,11 +29,10 @@ const shapesDir = top + "/integration/testdata/shapes"
 
 // shape is a machine of a real shape, made from sources that its comment names.
 type shape struct {
-	name     string
-	subject  string // a key of subjectCommands
-	root     host.Root
-	columns  int             // of the page; 0 if it has no width
-	accepted map[string]bool // the command lines that play has run
+	name    string
+	subject string // a key of subjectCommands
+	root    host.Root
+	columns int // of the page; 0 if it has no width
 }
 
 // subjectCommands are the commands whose output of each shape of a subject is in its golden file.
