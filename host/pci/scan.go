@@ -358,7 +358,7 @@ func (r *reader) complete() {
 	d, v := r.d, new(properties)
 	d.whole = true
 	r.there, r.unlisted = nil, true
-	if d.mayBeVGA() || d.IsGPU() { // others are asked for one optional entry
+	if !d.IsBridge() { // bridges have none
 		there, err := r.dir.Which(r.buf, optional...)
 		r.there, r.unlisted = there, err != nil
 	}
@@ -381,9 +381,7 @@ func (r *reader) complete() {
 		d.SRIOV.PF, pfUnread = link(r, physfn, &v.pf, ParseAddress)
 		if r.has(sriovTotalVFs) { // the kernel shows both files or neither
 			d.SRIOV.TotalVFs, totalUnread = file(r, sriovTotalVFs, &v.totalVFs, parseCount)
-			if d.SRIOV.TotalVFs != nil || totalUnread {
-				d.SRIOV.NumVFs, numUnread = file(r, sriovNumVFs, &v.numVFs, parseCount)
-			}
+			d.SRIOV.NumVFs, numUnread = file(r, sriovNumVFs, &v.numVFs, parseCount)
 		}
 	}
 	if v.role, v.deviceType = d.SRIOV.role(pfUnread || totalUnread); v.role != "" {
@@ -404,8 +402,8 @@ func (r *reader) complete() {
 // optional are the entries that has is asked for.
 var optional = append([]string{bootVGA, sriovTotalVFs, mediatedTypesDir}, consoleEntries[:]...)
 
-// has reports whether the function's folder may have an optional entry, which is faster than opening
-// it in vain. If that cannot be determined, opening the file returns the error.
+// has reports whether the function's folder may have an optional entry, which is faster than
+// opening it in vain. If that cannot be determined, opening the file returns the error.
 func (r *reader) has(name string) bool {
 	return r.unlisted || slices.Contains(r.there, name)
 }
