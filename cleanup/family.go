@@ -17,9 +17,9 @@ func FreedWith(freed, known []Device) (with []Device) {
 
 // mayFree returns the rows that Nova may write when it frees devices: those of FreedWith, and the
 // PF of a VF or vdpa device, unless the instance of another function of the PF is on the node and
-// inUse says that this instance uses the function. The row of any other function may be freed at the
-// same time, by the audit of nova-compute or by another repair. So may a row that only a migration
-// keeps: the migration may end.
+// inUse says that this instance uses the function. The row of any other function may be freed at
+// the same time, by the audit of nova-compute or by another repair. So may a row that only a
+// migration keeps: the migration may end.
 func mayFree(freed, known []Device, inUse func(Device) bool) (with []Device) {
 	return freedWith(freed, known, Device.partOf, func(k Device) bool { return k.taken() && k.OnNode && inUse(k) })
 }

@@ -218,8 +218,8 @@ func (f Filters) lacking(need []string) (paths []string) {
 	return paths
 }
 
-// planFilters enables the filters that aliases need, makes them available if the configuration restricts
-// them, and removes empty items and filters that the release does not have.
+// planFilters enables the filters that aliases need, makes them available if the configuration
+// restricts them, and removes empty items and filters that the release does not have.
 func planFilters(read sources, o Options, wanted []Alias) step {
 	aliases := slices.Concat(wanted, o.keptAliases())
 	if !o.Role.Controls() || len(aliases)+len(o.HCAs) == 0 {

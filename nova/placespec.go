@@ -28,8 +28,8 @@ func newWantedSpec(s Spec) (wantedSpec, error) {
 	return wantedSpec{spec, s.VendorID, s.ProductID, text}, err
 }
 
-// placeSpec finds the place of one spec among the values. It returns the text of the spec if the place
-// is after all others.
+// placeSpec finds the place of one spec among the values. It returns the text of the spec if the
+// place is after all others.
 func placeSpec(read sources, h devspec.Hardware, all []*value, want wantedSpec) (end string, warnings []string, err error) {
 	n, err := neighborsOf(h, specsOf(all), want)
 	if err != nil {
@@ -179,8 +179,8 @@ func relate(h devspec.Hardware, s *at, planned devspec.Spec, isTaken bool) relat
 	return broader
 }
 
-// insertSpec adds a planned spec before first, and drops the exact one, which may be first; both may be nil. It
-// returns the text of the spec if the place is after all others.
+// insertSpec adds a planned spec before first, and drops the exact one, which may be first; both
+// may be nil. It returns the text of the spec if the place is after all others.
 //
 // Errors: ErrSpecOrder, ErrSpecConflict.
 func insertSpec(read sources, n neighbors, want wantedSpec, first, exact *at) (end string, changed []string, err error) {

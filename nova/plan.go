@@ -183,8 +183,8 @@ func (s sources) edits(root host.Root, after Side, r Release) (edits edit.Change
 	return edits, nil
 }
 
-// restarts returns the services of programs, in an order in which no service requests something that
-// another does not support yet.
+// restarts returns the services of programs, in an order in which no service requests something
+// that another does not support yet.
 func restarts(root host.Root, programs []string) (services []Service, err error) {
 	for _, s := range []struct{ program, interrupts string }{
 		{programCompute, "in-flight builds, resizes and live-migration monitoring; running guests are unaffected"},

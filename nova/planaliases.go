@@ -28,9 +28,9 @@ func (i *item) equals(object map[string]any) bool {
 	return reflect.DeepEqual(have, i.object)
 }
 
-// planAliases plans the wanted aliases. The values in all files and under all names count. Existing ones
-// stay; those with the name of a wanted alias are updated. A wanted alias in a file that not all of
-// the programs that need it read is moved to one that they do.
+// planAliases plans the wanted aliases. The values in all files and under all names count. Existing
+// ones stay; those with the name of a wanted alias are updated. A wanted alias in a file that not
+// all of the programs that need it read is moved to one that they do.
 func planAliases(read sources, o Options, wanted []Alias) (st step) {
 	programs := host.Filter(o.Role.Programs(), func(p string) bool { return p == programAPI || p == programCompute })
 	var items []*item
@@ -68,8 +68,8 @@ func planAliases(read sources, o Options, wanted []Alias) (st step) {
 	return st
 }
 
-// planAlias returns what becomes of an existing line of the option alias, nil if the plan leaves it out.
-// isCommon says that all programs that need aliases read the file.
+// planAlias returns what becomes of an existing line of the option alias, nil if the plan leaves it
+// out. isCommon says that all programs that need aliases read the file.
 func planAlias(read sources, l Placed, items []*item, isCommon bool, remove []string) (planned []string, noted notes, err error) {
 	have, text := conf.ParseObjects(l.Value), onOneLine(l.Value)
 	var of Named

@@ -69,10 +69,10 @@ func onOneLine(value string) string {
 // sameButBreaks reports whether an existing value is a wanted one, which is on one line.
 func sameButBreaks(have, want string) bool { return onOneLine(have) == want }
 
-// planSpecs plans device_spec. Existing values keep their order. gpustack's own values are updated, or
-// inserted before the first value that would shadow them. Older names of the option are replaced:
-// Nova reads their values before those of the current name. Errors are of all planned specs at once.
-// aliased is the files with the planned aliases.
+// planSpecs plans device_spec. Existing values keep their order. gpustack's own values are updated,
+// or inserted before the first value that would shadow them. Older names of the option are
+// replaced: Nova reads their values before those of the current name. Errors are of all planned
+// specs at once. aliased is the files with the planned aliases.
 func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
 	if !o.Role.Computes() {
 		return step{}
@@ -116,8 +116,8 @@ func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
 }
 
 // keepLiveMigratable gives a wanted spec the live_migratable that it lacks because the versions of
-// the hypervisor are unknown, if a spec of the same devices has it. The error of a spec that cannot be
-// parsed is left to newWantedSpec.
+// the hypervisor are unknown, if a spec of the same devices has it. The error of a spec that cannot
+// be parsed is left to newWantedSpec.
 func (o Options) keepLiveMigratable(all []*value, w Spec) Spec {
 	if w.unwritten == "" {
 		return w
@@ -182,11 +182,11 @@ func parsed(s Spec) (devspec.Spec, error) {
 	return spec, errors.Join(faults...)
 }
 
-// replaceSpecs marks specs of gpustack in its other form: by ids if the planned specs are by address,
-// and vice versa. They are replaced if they would offer functions that remain with the host, or
-// give different tags to all functions of the product. Specs by the address of a function that a
-// record has withdrawn from guests are marked too, and those that nova configure has written here
-// for a function that is not on the machine, unless it is recorded for guests.
+// replaceSpecs marks specs of gpustack in its other form: by ids if the planned specs are by
+// address, and vice versa. They are replaced if they would offer functions that remain with the
+// host, or give different tags to all functions of the product. Specs by the address of a function
+// that a record has withdrawn from guests are marked too, and those that nova configure has written
+// here for a function that is not on the machine, unless it is recorded for guests.
 func replaceSpecs(read sources, o Options, all []*value, planned []wantedSpec) (warnings []string) {
 	for _, s := range specsOf(all) {
 		if o.isGone(s) && !read.isFixed(s.line.File) {

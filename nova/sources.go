@@ -40,7 +40,8 @@ type setting struct {
 	programs []string
 }
 
-// step is what one step of a plan sets in the files, and what it notes. With an error it sets nothing.
+// step is what one step of a plan sets in the files, and what it notes. With an error it sets
+// nothing.
 type step struct {
 	notes
 	settings []setting
@@ -153,9 +154,9 @@ func (s sources) fixed(file string, line int, what, why string) error {
 	return fmt.Errorf("%s:%d: %s %s: %w", file, line, what, why, ErrDropIn)
 }
 
-// each sets an option for programs in every file of theirs that sets it, so that precedence does not
-// matter, to what is wanted instead of its value. If no file that all of them read sets it, the target
-// does too.
+// each sets an option for programs in every file of theirs that sets it, so that precedence does
+// not matter, to what is wanted instead of its value. If no file that all of them read sets it, the
+// target does too.
 func (s sources) each(names []conf.Name, want func(have string, set bool) string, same func(have, want string) bool, programs ...string) (st step) {
 	set := func(file, value string) {
 		st.settings = append(st.settings, setting{file, conf.Setting{Names: names, Values: []string{value}, Same: same}, programs})
@@ -189,7 +190,8 @@ func (s sources) each(names []conf.Name, want func(have string, set bool) string
 	return st
 }
 
-// setAll sets an option for programs in the files that may change: values has all its values by file.
+// setAll sets an option for programs in the files that may change: values has all its values by
+// file.
 func (s sources) setAll(names []conf.Name, values map[string][]string, programs ...string) (settings []setting) {
 	for _, f := range s.of(programs...) {
 		if !s.isFixed(f.Name) {

@@ -23,8 +23,9 @@ import (
 
 // An exampleSetup is what the examples of a command need.
 type exampleSetup struct {
-	// script is run by bash in a folder that contains the examples as examples. It makes the files that
-	// the lines name; node is the root of lines without --root. Each line has a copy of the folder.
+	// script is run by bash in a folder that contains the examples as examples. It makes the files
+	// that the lines name; node is the root of lines without --root. Each line has a copy of the
+	// folder.
 	script string
 	before string // is run before each line, $LINE
 	cloud  bool   // the lines connect to a cloud

@@ -69,9 +69,11 @@ func TestScripts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, set := range regexp.MustCompile(`(?m)^env (\w+)=`).FindAllStringSubmatch(string(text), -1) {
-			if !slices.Contains(scriptVariables(), set[1]) {
-				t.Errorf("%s sets %s, which scriptVariables does not have", script, set[1])
+		for _, set := range regexp.MustCompile(`(?m)^(?:\[[^]]*\] )?env (.*)$`).FindAllStringSubmatch(string(text), -1) {
+			for word := range strings.FieldsSeq(set[1]) {
+				if name, _, _ := strings.Cut(word, "="); !slices.Contains(scriptVariables(), name) {
+					t.Errorf("%s sets %s, which scriptVariables does not have", script, name)
+				}
 			}
 		}
 	}
@@ -160,8 +162,8 @@ func writeUndated(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(dated.ReplaceAllString(text, "")), 0o644))
 }
 
-// refuseFormats is the command "refused ROOT FILE COMMAND...": each command is refused for the file of
-// gpustack if its format has another number or none, and if it is malformed.
+// refuseFormats is the command "refused ROOT FILE COMMAND...": each command is refused for the file
+// of gpustack if its format has another number or none, and if it is malformed.
 func refuseFormats(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("refused has no negation")

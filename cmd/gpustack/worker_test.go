@@ -21,13 +21,15 @@ const workerName = "worker"
 // TestMain runs the tests. Processes that they start are the program if their name is gpustack, or
 // workers: thousands of command lines are run by a few of these, since the start of a process takes
 // longer than most commands. A command line that needs a process of its own (signals, terminals,
-// other programs around it, a record of a process that has ended) starts the program.
+// other programs around it, a record of a process that has ended) starts the program, and so must one
+// that depends on what Go reads once per process: the variables of proxies, the root certificates and
+// the time zone.
 func TestMain(m *testing.M) {
 	name := filepath.Base(os.Args[0])
 	if name != "gpustack" && name != workerName {
 		os.Exit(runAll(m))
 	}
-	if os.Getenv("UNPRIVILEGED") != "" && os.Geteuid() == 0 {
+	if os.Getenv("UNPRIVILEGED") == "1" && os.Geteuid() == 0 {
 		unprivileged()
 	}
 	if name == "gpustack" {
@@ -60,7 +62,7 @@ func runAll(m *testing.M) int {
 	for _, workers := range idle {
 		close(workers)
 		for w := range workers {
-			if err := errors.Join(w.stdin.Close(), w.process.Wait()); err != nil {
+			if err := errors.Join(w.input.Close(), w.process.Wait()); err != nil {
 				panic(err)
 			}
 		}
@@ -75,13 +77,12 @@ type commandLine struct {
 	Args []string
 }
 
-// work runs the command lines from standard input. Their own standard input is empty; the status
-// of each is written to the file descriptor 3 when it has ended.
-func work() error {
+// work runs the command lines from the file descriptor 4. The status of each is written to the file
+// descriptor 3 when it has ended.
+func work() (err error) {
 	syscall.CloseOnExec(3)
-	lines, ended := json.NewDecoder(os.Stdin), json.NewEncoder(os.NewFile(3, "ended"))
-	stdin, err := os.Open(os.DevNull)
-	os.Stdin = stdin
+	syscall.CloseOnExec(4)
+	lines, ended := json.NewDecoder(os.NewFile(4, "lines")), json.NewEncoder(os.NewFile(3, "ended"))
 	for err == nil {
 		var line commandLine
 		if err = lines.Decode(&line); err != nil {
@@ -102,7 +103,7 @@ func work() error {
 // worker is a process that runs command lines.
 type worker struct {
 	process        *exec.Cmd
-	stdin          io.Closer
+	input          io.Closer // of lines
 	stdout, stderr *os.File
 	lines          *json.Encoder
 	ended          *json.Decoder
@@ -124,18 +125,18 @@ func startWorker(env []string) (w worker, err error) {
 		}
 	}
 	c.Stdout, c.Stderr = w.stdout, w.stderr
-	lines, err := c.StdinPipe()
-	w.stdin = lines
+	theirLines, lines, err := os.Pipe()
 	if err != nil {
 		return w, err
 	}
-	ended, theirs, err := os.Pipe()
+	defer theirLines.Close()
+	ended, theirEnded, err := os.Pipe()
 	if err != nil {
 		return w, err
 	}
-	defer theirs.Close()
-	c.ExtraFiles = []*os.File{theirs}
-	w.lines, w.ended = json.NewEncoder(lines), json.NewDecoder(ended)
+	defer theirEnded.Close()
+	c.ExtraFiles = []*os.File{theirEnded, theirLines}
+	w.input, w.lines, w.ended = lines, json.NewEncoder(lines), json.NewDecoder(ended)
 	return w, c.Start()
 }
 

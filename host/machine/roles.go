@@ -143,16 +143,16 @@ func ParseRecord(data []byte) (*Contract, *Containers, error) {
 	return file.Guests, file.Containers, nil
 }
 
-// recordFile is the file, with a section for each role: null if nothing has it, for a section that is
-// missing may have another name by mistake.
+// recordFile is the file, with a section for each role: null if nothing has it, for a section that
+// is missing may have another name by mistake.
 type recordFile struct {
 	Guests     *Contract   `json:"guests"`
 	Containers *Containers `json:"containers"`
 }
 
 // check orders the functions by address, as they are written: a person may have edited the file. It
-// returns an error unless each has one role, and each selected one is recorded, as in every contract
-// that host prepare writes: without its record, it cannot be compared with the machine.
+// returns an error unless each has one role, and each selected one is recorded, as in every
+// contract that host prepare writes: without its record, it cannot be compared with the machine.
 func (r recordFile) check() error {
 	if r.Guests == nil && r.Containers == nil {
 		return errors.New("records neither guests nor containers")

@@ -22,8 +22,8 @@ type State struct {
 	Err       error // what cannot be read
 }
 
-// Observe reads the state of the steps for what is recorded on an observed machine. It asks no kernel
-// interface but files.
+// Observe reads the state of the steps for what is recorded on an observed machine. It asks no
+// kernel interface but files.
 func Observe(root host.Root, m machine.Machine) State {
 	var s State
 	adapters, recordErr := rdma.ReadRecord(root)

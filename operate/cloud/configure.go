@@ -131,8 +131,8 @@ func (c *Configuration) observeNode(root host.Root, m machine.Machine, prepared 
 	return errs
 }
 
-// newComputeNode returns a machine as the configuration of its nova-compute depends on it. A machine
-// without PCI devices is no error.
+// newComputeNode returns a machine as the configuration of its nova-compute depends on it. A
+// machine without PCI devices is no error.
 func newComputeNode(root host.Root, m machine.Machine) (nova.ComputeNode, error) {
 	scanErr := m.Devices.Err
 	if errors.Is(scanErr, pci.ErrNoPCI) {
