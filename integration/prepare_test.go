@@ -109,7 +109,7 @@ func rhel(t testing.TB) (root string) {
 func systemdBootTree(t testing.TB) (root string) {
 	t.Helper()
 	files := maps.Clone(withSystemdBoot)
-	files[nodeEntry] = "version " + nodeKernel + "\nlinux /linux\ninitrd /initrd\noptions " + nodeRoot + " ro intel_iommu=off\n"
+	files[nodeEntry] = "machine-id " + nodeMachine + "\nversion " + nodeKernel + "\nlinux /linux\ninitrd /initrd\noptions " + nodeRoot + " ro intel_iommu=off\n"
 	return layTalk(t, files, "boot/grub", "etc/default")
 }
 
