@@ -98,7 +98,6 @@ func TestFamilyProved(t *testing.T) {
 		"VF, the PF is used":                       {rows: []string{"PF unavailable", "VF allocated U", "VF allocated V"}, judged: 1, report: []func(*guest.Report){vfs, uses(pf)}, why: pf},
 		"VF, the PF is used, and has no VFs":       {rows: []string{"PF unavailable", "VF allocated U", "VF allocated V"}, judged: 1, report: []func(*guest.Report){uses(pf)}, why: pf},
 		"VF, a sibling is used, which is taken":    {rows: []string{"PF unavailable", "VF allocated U", "VF allocated V"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}},
-		"VF, a sibling is used, of no instance":    {rows: []string{"PF unavailable", "VF allocated U", "VF allocated gone"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}, why: vf2},
 		"VF, a sibling is used, which says free":   {rows: []string{"PF unavailable", "VF allocated U", "VF available"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}, why: vf2},
 		"VF, a sibling is used without a row":      {rows: []string{"PF unavailable", "VF allocated U"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}, why: vf2},
 		"VF, the PF has no row, a sibling is used": {rows: []string{"PCI available", "VF allocated U"}, judged: 1, report: []func(*guest.Report){vfs, uses(vf2)}},
@@ -107,6 +106,8 @@ func TestFamilyProved(t *testing.T) {
 		"vdpa, the report lacks relations":         {rows: []string{"PF unavailable", "vdpa allocated U"}, judged: 1, report: []func(*guest.Report){blind}, why: "virtual_functions"},
 		"a card without SR-IOV, an old report":     {rows: []string{"PCI allocated U"}, report: []func(*guest.Report){blind}},
 		"a card that has become a PF":              {rows: []string{"PCI allocated U"}, report: []func(*guest.Report){vfs, uses(vf1)}, why: vf1},
+		"VF, a sibling is used, of no instance": {rows: []string{"PF unavailable", "VF allocated U", "VF allocated gone"}, judged: 1,
+			report: []func(*guest.Report){vfs, uses(vf2)}, why: vf2},
 	} {
 		// The row's instance is gone, has left, or is kept by a dead migration; or the row has no owner.
 		for path, facts := range map[string]func(*Facts, *Device){

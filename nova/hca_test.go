@@ -80,7 +80,8 @@ func TestHCA(t *testing.T) {
 		{"twice", "0000:0c:00.0=alias:A 0000:0c:00.1=alias:B", "", "", "", nova.ErrOfferedTwice},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := nova.Options{Role: nova.Compute, Release: 26, ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Containers: ofContainers}}, Adapters: adapters}
+			o := nova.Options{Role: nova.Compute, Release: 26,
+				ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Containers: ofContainers}}, Adapters: adapters}
 			for _, text := range strings.Fields(test.hca) {
 				h, err := nova.ParseHCA(text)
 				if err != nil {

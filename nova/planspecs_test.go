@@ -294,7 +294,8 @@ func TestInterfaceNames(t *testing.T) {
 		{"another", map[string]pci.Address{"ens1": {Bus: 0x0b}}, "", ""},
 	} {
 		const before = "device_spec = {\"devname\": \"ens1\", \"physical_network\": \"a\"}\n"
-		_, plan, err := planSpecs(t, nova.Options{Release: 26, ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: test.interfaces}}, "N=8086:154d", map[string]string{"nova.conf": before})
+		_, plan, err := planSpecs(t, nova.Options{Release: 26,
+			ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: test.interfaces}}, "N=8086:154d", map[string]string{"nova.conf": before})
 		if (test.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %v", test.name, err)
 		}

@@ -39,7 +39,8 @@ func TestJournalListedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}}
-	if _, err := engine.Apply(context.Background(), change.Work{Command: "rdma prepare", About: &change.Topic{Subject: change.OfAdapters}, Change: files.New(edit.Changes{put})}); err != nil {
+	work := change.Work{Command: "rdma prepare", About: &change.Topic{Subject: change.OfAdapters}, Change: files.New(edit.Changes{put})}
+	if _, err := engine.Apply(context.Background(), work); err != nil {
 		t.Fatal(err)
 	}
 	for name, k := range map[string]checkCommand{"host": hostCheck(), "rdma": rdmaCheck(), "container": containerCheck()} {

@@ -15,7 +15,11 @@ import (
 // TestObservedOnce: a plan and whether a reboot is pending need the same functions, which a command
 // reads once.
 func TestObservedOnce(t *testing.T) {
-	const recorded = `{"schema":1,"kind":"contract","guests":{"driver": "vfio-pci", "selected": [], "allowed": [],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false, "arguments": [], "files": [], "functions": []}, "containers": null}`
+	text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := string(text)
 	for name, run := range map[string]func(*term.UI, given) error{
 		"container prepare": func(u *term.UI, plan given) error {
 			return runContainerPrepare(t.Context(), u, plan, containerprepare.Options{None: true})

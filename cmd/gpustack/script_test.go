@@ -82,7 +82,9 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"cloud": startCloud, "gpustack": programInScript, "page": runShown, "refused": refuseFormats, "undated": writeUndated},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"cloud": startCloud, "gpustack": programInScript, "page": runShown, "refused": refuseFormats, "undated": writeUndated,
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LANG", "C.UTF-8")

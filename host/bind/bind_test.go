@@ -81,7 +81,9 @@ func TestBind(t *testing.T) {
 			functions += fmt.Sprintf(`%s{"address":%q,"vendor_id":"10de","product_id":%q,"subsystem_vendor_id":null,"subsystem_id":null,"bridges":[],"sysfs_path":null,"boot_vga":false,"iommu_group":10,"group_members":[],"driver":%q,"by":%q}`,
 				strings.Repeat(",", min(i, 1)), f, []string{"11b4", "0e0a", "11b4"}[i], driver, by)
 		}
-		return fmt.Sprintf("-- var/lib/gpustack/contract.json --\n"+`{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":["0000:01:00.0"],"allowed":["0000:02:00.0"],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,"functions":[%s],"arguments":[],"files":[]},"containers":null}`+"\n", functions)
+		return fmt.Sprintf("-- var/lib/gpustack/contract.json --\n"+`{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":["0000:01:00.0"],`+
+			`"allowed":["0000:02:00.0"],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,`+
+			`"functions":[%s],"arguments":[],"files":[]},"containers":null}`+"\n", functions)
 	}
 	const console = "-- sys/bus/pci/devices/0000:02:00.0/boot_vga --\n1\n"
 	const alias = "-- lib/modules/6.1.0-28-amd64/modules.alias --\nalias vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i* odd_vfio_pci\n"

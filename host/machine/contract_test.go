@@ -9,9 +9,11 @@ import (
 	"gpustack/host/pci"
 )
 
-const recorded = `{"schema": 1, "kind": "contract", "guests": {"driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [], "allow_unsafe_interrupts": false, "nvswitch": "", "take_over": false,
+const recorded = `{"schema": 1, "kind": "contract", "guests": {"driver": "vfio-pci", "selected": ["0000:84:00.0"], "allowed": [],
+"allow_unsafe_interrupts": false, "nvswitch": "", "take_over": false,
 "functions": [{"address": "0000:84:00.0", "vendor_id": "10de", "product_id": "11b4", "subsystem_vendor_id": null, "subsystem_id": null,
-"bridges": [], "sysfs_path": null, "boot_vga": false, "iommu_group": null, "group_members": [], "driver": "vfio-pci", "by": "ids"}], "arguments": [], "files": []}, "containers": null}`
+"bridges": [], "sysfs_path": null, "boot_vga": false, "iommu_group": null, "group_members": [], "driver": "vfio-pci", "by": "ids"}],
+"arguments": [], "files": []}, "containers": null}`
 
 // TestReadContract: a record with unknown fields can be read, one that lacks something cannot.
 func TestReadContract(t *testing.T) {

@@ -58,6 +58,12 @@ const deadMigration = "boot gpu1 84:00.0; migrate 1 gpu2 84:00.0 migrating; wait
 // offMachine is a PF of a host that is off, whose guest is deleted.
 const offMachine = "boot gpu1 40:00.0; boot gpu2 84:00.0; off gpu1; delete 1; wait 15; believe gpu1; "
 
+// siblings are two functions of a card in guests; siblingLeaves frees the second one by a repair.
+const (
+	siblings      = "boot gpu1 40:00.3; boot gpu1 40:00.2; boot gpu2 84:00.0; "
+	siblingLeaves = "migrate 2 gpu2 40:00.1 finished; reset 2; wait 15; report gpu1 0; report gpu2 0; run A"
+)
+
 // knownHistories are short ones: first what must stay possible, with what must come of it, then
 // what was wrong once.
 var knownHistories = []struct{ name, history, progress string }{
@@ -97,9 +103,9 @@ var knownHistories = []struct{ name, history, progress string }{
 	{"a PF is freed, a network interface cannot be mapped", "boot gpu2 84:00.0; macvtap 1; unmapped gpu1; row gpu1 40:00.0 allocated 0; stray 1 gpu1 40:00.1; down gpu1; wait 15; report gpu1 0; run A", ""},
 	{"a VF that is a network interface, its migration died", "boot gpu1 40:00.1; macvtap 1; migrate 1 gpu2 40:00.1 error; stray 1 gpu2 40:00.1; wait 15; report gpu1 0; report gpu2 0; run A", ""},
 	{"a restart ends the thread that would start a guest", "boot gpu1 84:00.0; boot gpu2 40:00.2; resize 2 gpu1 40:00.2 post-migrating; reset 2; row gpu1 40:00.0 allocated 0; row gpu1 40:00.2 unavailable; off gpu2; wait 15; report gpu1 0; believe gpu2; run A", ""},
-	{"a VF of a deleted guest that runs, its sibling migrates", "boot gpu1 40:00.3; boot gpu1 40:00.2; boot gpu2 84:00.0; delete 1 stays; migrate 2 gpu2 40:00.1 finished; reset 2; wait 15; report gpu1 0; report gpu2 0; run A", ""},
-	{"a VF of a guest that Nova does not find, its sibling migrates", "boot gpu1 40:00.3; boot gpu1 40:00.2; boot gpu2 84:00.0; null 1; migrate 2 gpu2 40:00.1 finished; reset 2; wait 15; report gpu1 0; report gpu2 0; run A", ""},
-	{"a VF of a guest that runs, its sibling migrates", "boot gpu1 40:00.3; boot gpu1 40:00.2; boot gpu2 84:00.0; migrate 2 gpu2 40:00.1 finished; reset 2; wait 15; report gpu1 0; report gpu2 0; run A", "online with both reports"},
+	{"a VF of a deleted guest that runs, its sibling migrates", siblings + "delete 1 stays; " + siblingLeaves, ""},
+	{"a VF of a guest that Nova does not find, its sibling migrates", siblings + "null 1; " + siblingLeaves, ""},
+	{"a VF of a guest that runs, its sibling migrates", siblings + siblingLeaves, "online with both reports"},
 	{"a row without an owner, the guest uses the device", "boot gpu1 84:00.0; row gpu1 84:00.0 allocated; wait 15; run A", ""},
 
 	{"an answer is lost, another run repairs", deadMigration + "run A post1=lost 6=B", ""},

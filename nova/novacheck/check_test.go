@@ -277,7 +277,8 @@ func TestCheckRemedies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}, ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: map[string]pci.Address{}}}
+		side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}},
+			ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: map[string]pci.Address{}}}
 		var got string
 		for _, f := range novacheck.Run(32, []nova.Side{side}, nil, nil) {
 			if strings.Contains(f.Seen, test.seen) {
@@ -408,7 +409,8 @@ func TestCheckMachine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}, ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: interfaces, Recorded: nova.Recorded{Given: []pci.Address{given}}}}
+			side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}},
+				ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: interfaces, Recorded: nova.Recorded{Given: []pci.Address{given}}}}
 			var got []string
 			for _, f := range novacheck.Run(32, []nova.Side{side}, nil, nil) {
 				got = append(got, fmt.Sprintf("%s:%d %s", f.Status, f.Line, f.Seen))

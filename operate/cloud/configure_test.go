@@ -35,7 +35,11 @@ func (*reads) Mode(string, fs.FileMode)                   {}
 // TestObservedOnce: nova configure reads the functions of a compute node and their record once, for
 // the plan and for whether a reboot is pending.
 func TestObservedOnce(t *testing.T) {
-	const record = `{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":[],"allowed":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,"functions":[],"arguments":[],"files":[]},"containers":null}`
+	text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	record := string(text)
 	for name, steps := range map[string]hosttest.Step{
 		"nothing is recorded":  hosttest.Steps(),
 		"a record":             hosttest.Write(machine.ContractFile, record),

@@ -384,7 +384,7 @@ func TestRefusedByPrepare(t *testing.T) {
 	}{
 		"nothing":                            {nil, ""},
 		"the console":                        {[]hosttest.Step{console}, "0000:01:00.0: is the console (boot_vga)"},
-		"the console, and a record":          {[]hosttest.Step{console, hosttest.Write(machine.ContractFile, contract)}, ""},
+		"the console, and a record":          {[]hosttest.Step{console, hosttest.Write(machine.ContractFile, contract(t))}, ""},
 		"a record that is malformed":         {[]hosttest.Step{console, hosttest.Write(machine.ContractFile, "{")}, ""},
 		"an interrupted change":              {[]hosttest.Step{interrupted}, ""},
 		"another run that changes something": {[]hosttest.Step{interrupted, lock}, change.ErrLocked.Error()},
@@ -402,5 +402,12 @@ func TestRefusedByPrepare(t *testing.T) {
 	}
 }
 
-// contract is a record of host prepare that has no function.
-const contract = `{"schema":1,"kind":"contract","guests":{"driver": "vfio-pci", "selected": [], "allowed": [],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false, "arguments": [], "files": [], "functions": []}, "containers": null}`
+// contract returns a record of host prepare that has no function.
+func contract(t *testing.T) string {
+	t.Helper()
+	text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -99,7 +99,7 @@ func TestLeftovers(t *testing.T) {
 		"nothing":                  {"rhel9", hosttest.Steps(), ""},
 		"an entry without them":    {"rhel9", entry("quiet"), ""},
 		"an entry that has them":   {"rhel9", entry("intel_iommu=on quiet"), "/" + since + " still has intel_iommu=on: its kernel was installed since"},
-		"a newer record":           {"rhel9", hosttest.Steps(entry("intel_iommu=on"), hosttest.Write(machine.ContractFile, contract)), ""},
+		"a newer record":           {"rhel9", hosttest.Steps(entry("intel_iommu=on"), hosttest.Write(machine.ContractFile, contract(t))), ""},
 		"a record that is unread":  {"rhel9", hosttest.Write(machine.ContractFile, "{"), "cannot determine whether entries of kernels installed since still have the undone arguments"},
 		"a menu that is made anew": {"debian", entry("intel_iommu=on"), ""},
 	} {

@@ -184,7 +184,8 @@ func (n *tree) record(addresses ...string) {
 		functions = append(functions, fmt.Sprintf(`{"address":%q,"vendor_id":"10de","product_id":"20b2","subsystem_vendor_id":null,"subsystem_id":null,`+
 			`"bridges":[],"sysfs_path":null,"boot_vga":false,"iommu_group":null,"group_members":[],"driver":"vfio-pci","by":"ids"}`, a))
 	}
-	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":[%s],"allowed":[],"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,`+
+	n.files["var/lib/gpustack/contract.json"] = fmt.Sprintf(`{"schema":1,"kind":"contract","guests":{"driver":"vfio-pci","selected":[%s],"allowed":[],`+
+		`"allow_unsafe_interrupts":false,"nvswitch":"","take_over":false,`+
 		`"functions":[%s],"arguments":[],"files":[]},"containers":null}`, strings.Join(selected, ","), strings.Join(functions, ","))
 }
 

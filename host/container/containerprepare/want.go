@@ -41,7 +41,8 @@ var (
 			host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER").Flag("for", "containers")))
 	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
 	ErrUnbound = host.WithHint(errors.New("is not bound to NVIDIA's driver"),
-		host.Textf("bind it first: '%s' for one on vfio-pci, once no guest uses it, else load the module nvidia", host.NewCommand("host release").Flag("device", "ADDRESS")))
+		host.Textf("bind it first: '%s' for one on vfio-pci, once no guest uses it, else load the module nvidia",
+			host.NewCommand("host release").Flag("device", "ADDRESS")))
 	// ErrNoModule is the error of a machine whose running kernel has no module of NVIDIA's.
 	ErrNoModule = host.WithHint(errors.New("the running kernel has no module of NVIDIA's driver"),
 		host.Textf("install the driver for it, or boot a kernel that has it; '%s' lists the modules", host.NewCommand("container check")))

@@ -235,9 +235,10 @@ func cases(t *testing.T) []unhealthy {
 			state(0, "INIT", "LinkUp")(m)
 			port(m, 0).LinkLayer, port(m, 0).SMLID = "", ptr(0)
 		}},
-		{"providers", host.Fail, "several releases of rdma-core, with private ABIs 34 in /usr/lib64/libibverbs.so.1, 65 in /opt/lib/libmlx5-rdmav65.so", func(m *rdmacheck.Observed) {
-			m.Verbs.Folders = append(m.Verbs.Folders, rdma.VerbsFolder{Dir: "/opt/lib", Providers: []rdma.Provider{{File: "/opt/lib/libmlx5-rdmav65.so", Name: "mlx5", Private: 65}}})
-		}},
+		{"providers", host.Fail, "several releases of rdma-core, with private ABIs 34 in /usr/lib64/libibverbs.so.1, 65 in /opt/lib/libmlx5-rdmav65.so",
+			func(m *rdmacheck.Observed) {
+				m.Verbs.Folders = append(m.Verbs.Folders, rdma.VerbsFolder{Dir: "/opt/lib", Providers: []rdma.Provider{{File: "/opt/lib/libmlx5-rdmav65.so", Name: "mlx5", Private: 65}}})
+			}},
 		{"providers", host.Pass, "for mlx5", func(m *rdmacheck.Observed) {
 			adapters(m)[0].Verbs.ABI = ptr(2)
 			m.Verbs.Folders[0].Private = 65
@@ -247,12 +248,14 @@ func cases(t *testing.T) []unhealthy {
 		{"providers", host.Fail, "its library for mlx5 does not accept version 2 of the driver's interface",
 			func(m *rdmacheck.Observed) { adapters(m)[0].Verbs.ABI = ptr(2) }},
 		{"nodes", host.Fail, "/dev/infiniband/uverbs0 is missing", func(m *rdmacheck.Observed) { adapters(m)[0].Verbs.File = nil }},
-		{"nodes", host.Fail, "/dev/infiniband/uverbs0 has the numbers 231:193, but the kernel's are 231:192", func(m *rdmacheck.Observed) { adapters(m)[0].Verbs.File.Minor++ }},
+		{"nodes", host.Fail, "/dev/infiniband/uverbs0 has the numbers 231:193, but the kernel's are 231:192",
+			func(m *rdmacheck.Observed) { adapters(m)[0].Verbs.File.Minor++ }},
 		{"nodes", host.Warn, "/dev/infiniband/uverbs0 has mode 0600 instead of 0666", func(m *rdmacheck.Observed) { adapters(m)[0].Verbs.File.Mode = 0o600 }},
 		{"nodes", host.Fail, "/dev/infiniband/rdma_cm is missing", func(m *rdmacheck.Observed) { m.Stack.Value.CM.File = nil }},
 		{"nodes", host.Warn, "/dev/infiniband/rdma_cm has mode 0660", func(m *rdmacheck.Observed) { m.Stack.Value.CM.File.Mode = 0o660 }},
 		{"nodes", host.Fail, "/dev/infiniband/umad0 is missing", func(m *rdmacheck.Observed) { port(m, 0).UMAD.File = nil }},
-		{"nodes", host.Warn, "/dev/infiniband/issm0 has mode 0666: all users can manage the fabric", func(m *rdmacheck.Observed) { port(m, 0).ISSM.File.Mode = 0o666 }},
+		{"nodes", host.Warn, "/dev/infiniband/issm0 has mode 0666: all users can manage the fabric",
+			func(m *rdmacheck.Observed) { port(m, 0).ISSM.File.Mode = 0o666 }},
 		{"pcie", host.Warn, "has 8 lanes; the card supports 16, the slot 16", func(m *rdmacheck.Observed) { link(m, func(l *pci.PCIeLink) { l.Width = "8" }) }},
 		{"pcie", host.Pass, "2 PCIe links with all lanes of card and slot", func(m *rdmacheck.Observed) {
 			link(m,
@@ -263,7 +266,8 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"ports", host.Fail, "DOWN (Polling): no partner", state(0, "DOWN", "Polling")},
 		{"ports", host.Fail, "DOWN (Disabled): the port is disabled", state(0, "DOWN", "Disabled")},
-		{"ports", host.Fail, "INIT (LinkUp) with SM LID 0: no subnet manager", func(m *rdmacheck.Observed) { state(0, "INIT", "LinkUp")(m); port(m, 0).SMLID = ptr(0) }},
+		{"ports", host.Fail, "INIT (LinkUp) with SM LID 0: no subnet manager",
+			func(m *rdmacheck.Observed) { state(0, "INIT", "LinkUp")(m); port(m, 0).SMLID = ptr(0) }},
 		{"ports", host.Fail, "INIT (LinkUp): the subnet manager has not activated it", state(0, "INIT", "LinkUp")},
 		{"ports", host.Fail, "ARMED (LinkUp): the subnet manager stopped", state(0, "ARMED", "LinkUp")},
 		{"ports", host.Fail, "DOWN (Disabled): the network interface has no link or is down", func(m *rdmacheck.Observed) { // no port of the machine is active
@@ -316,7 +320,8 @@ func cases(t *testing.T) []unhealthy {
 		{"ports", host.Fail, "0000:0c:00.1 (mlx5_3) port 1 is DOWN (Polling): this virtual function has no GUID",
 			func(m *rdmacheck.Observed) { vf(t, m, "Follow", "00:00:00:00:00:00:00:00") }},
 		{"ports", host.Fail, "the policy of this virtual function is Down", func(m *rdmacheck.Observed) { vf(t, m, "Down", "02:02:c9:00:00:21:6e:70") }},
-		{"rate", host.Warn, "0000:4b:00.1 (mlx5_2) port 1 is slower than a port of an identical adapter: 40 Gb/sec (4X QDR)", func(m *rdmacheck.Observed) { port(m, 2).Rate = "40 Gb/sec (4X QDR)" }},
+		{"rate", host.Warn, "0000:4b:00.1 (mlx5_2) port 1 is slower than a port of an identical adapter: 40 Gb/sec (4X QDR)",
+			func(m *rdmacheck.Observed) { port(m, 2).Rate = "40 Gb/sec (4X QDR)" }},
 		{"rate", host.Warn, "2.5 Gb/sec (1X SDR); 0000:4b:00.0", func(m *rdmacheck.Observed) { port(m, 2).Rate = "2.5 Gb/sec (1X SDR)" }},
 		{"rate", host.NA, "not a rate", func(m *rdmacheck.Observed) { port(m, 2).Rate = "fast" }},
 		{"gids", host.Fail, "has no RoCE v2 GID", func(m *rdmacheck.Observed) { port(m, 1).GIDs = []rdma.GID{{Type: "IB/RoCE v1"}} }},
@@ -364,9 +369,11 @@ func cases(t *testing.T) []unhealthy {
 		{"vfs", host.Fail, "has product id 1018, recorded is 101c", func(m *rdmacheck.Observed) { m.Devices[1].ProductID = ptr(pci.ID(0x1018)) }},
 		{"vfs", host.Fail, "virtual function 1 of 0000:0c:00.0 is not at 0000:0c:00.2", func(m *rdmacheck.Observed) { m.Devices = slices.Delete(m.Devices, 2, 3) }},
 		{"identity", host.Fail, "no node GUID, recorded is 02:02:c9:00:00:21:6e:70", func(m *rdmacheck.Observed) { adapters(m)[0].VFs[0].NodeGUID = &rdma.GUID{} }},
-		{"identity", host.Fail, "port GUID 02:02:c9:01:01:21:6e:70, recorded is 02:02:c9:00:01:21:6e:70", func(m *rdmacheck.Observed) { adapters(m)[0].VFs[0].PortGUID = adapters(m)[0].VFs[1].PortGUID }},
+		{"identity", host.Fail, "port GUID 02:02:c9:01:01:21:6e:70, recorded is 02:02:c9:00:01:21:6e:70",
+			func(m *rdmacheck.Observed) { adapters(m)[0].VFs[0].PortGUID = adapters(m)[0].VFs[1].PortGUID }},
 		{"identity", host.Fail, "policy Down", func(m *rdmacheck.Observed) { adapters(m)[0].VFs[0].Policy = "Down" }},
-		{"identity", host.Pass, "GUIDs or MAC addresses of 2 virtual functions", func(m *rdmacheck.Observed) { adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil }},
+		{"identity", host.Pass, "GUIDs or MAC addresses of 2 virtual functions",
+			func(m *rdmacheck.Observed) { adapters(m)[0].VFs[0].NodeGUID, adapters(m)[0].VFs[0].PortGUID = nil, nil }},
 		{"identity", host.Pass, "GUIDs or MAC addresses of 1 virtual function as recorded", func(m *rdmacheck.Observed) { // the other has none
 			f := &m.Record.Value.Adapters[0].VFs[0]
 			f.MAC, f.NodeGUID, f.PortGUID = "", nil, nil
@@ -393,8 +400,10 @@ func cases(t *testing.T) []unhealthy {
 		{"boot", host.Fail, "gpustack-boot.service has not run since this boot", func(m *rdmacheck.Observed) { m.Result.Value = nil }},
 		{"boot", host.Fail, "booted with gpustack=off", func(m *rdmacheck.Observed) { m.Arguments.Value = append(m.Arguments.Value, "gpustack=off") }},
 		{"boot", host.NA, "permission denied", func(m *rdmacheck.Observed) { m.Result.Err = fs.ErrPermission }},
-		{"boot", host.Fail, "what was recorded at 2026-11-01T13:00:00Z takes effect at the next boot", func(m *rdmacheck.Observed) { m.Prepared = ptr(boot.Add(time.Hour)) }},
-		{"vfs", host.NA, "2 virtual functions take effect at the next boot", func(m *rdmacheck.Observed) { m.Prepared = ptr(boot.Add(time.Hour)); m.Devices[0].SRIOV.NumVFs = ptr(0) }},
+		{"boot", host.Fail, "what was recorded at 2026-11-01T13:00:00Z takes effect at the next boot",
+			func(m *rdmacheck.Observed) { m.Prepared = ptr(boot.Add(time.Hour)) }},
+		{"vfs", host.NA, "2 virtual functions take effect at the next boot",
+			func(m *rdmacheck.Observed) { m.Prepared = ptr(boot.Add(time.Hour)); m.Devices[0].SRIOV.NumVFs = ptr(0) }},
 	}
 }
 
