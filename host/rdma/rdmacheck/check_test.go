@@ -237,7 +237,8 @@ func cases(t *testing.T) []unhealthy {
 		}},
 		{"providers", host.Fail, "several releases of rdma-core, with private ABIs 34 in /usr/lib64/libibverbs.so.1, 65 in /opt/lib/libmlx5-rdmav65.so",
 			func(m *rdmacheck.Observed) {
-				m.Verbs.Folders = append(m.Verbs.Folders, rdma.VerbsFolder{Dir: "/opt/lib", Providers: []rdma.Provider{{File: "/opt/lib/libmlx5-rdmav65.so", Name: "mlx5", Private: 65}}})
+				m.Verbs.Folders = append(m.Verbs.Folders,
+					rdma.VerbsFolder{Dir: "/opt/lib", Providers: []rdma.Provider{{File: "/opt/lib/libmlx5-rdmav65.so", Name: "mlx5", Private: 65}}})
 			}},
 		{"providers", host.Pass, "for mlx5", func(m *rdmacheck.Observed) {
 			adapters(m)[0].Verbs.ABI = ptr(2)
