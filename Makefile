@@ -194,7 +194,7 @@ run-fuzz:
 # More tests at a time than processors, for some wait. They yield to machines, which can take most of
 # the time of a whole run: the limits are for tests that hang.
 unit:
-	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 80m -exec '$(CURDIR)/.ci/beside' -parallel "$$(($$(nproc) * 2))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist ./.ci/manual | grep -v /integration)
+	GO=$(GO) nice -n 5 .ci/gotest -count=1 -timeout 80m -exec '$(CURDIR)/.ci/beside' -parallel "$$(($$(nproc) * 4))" $(LONG_UNIT) $$($(GO) list ./... ./.ci/dist ./.ci/manual | grep -v /integration)
 
 # The tree is made before that of another release is, for they are made one after the other.
 ALL = $(if $(subst $(ALL_TESTS),,$(TESTS)),,yes)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 func TestClassifyAllocation(t *testing.T) {
@@ -94,9 +96,7 @@ func TestClassifyAllocation(t *testing.T) {
 					t.Errorf("%+v", found)
 				}
 			}
-			if got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

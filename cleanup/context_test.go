@@ -5,15 +5,15 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestParseContext: a migration_context of 4 kB as a Nova 26 wrote it is read; one of another format is
 // an error.
 func TestParseContext(t *testing.T) {
 	whole, err := os.ReadFile("testdata/migration_context.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for name, test := range map[string]struct{ text, want string }{
 		"of a cold migration": {strings.TrimSpace(string(whole)), "migration 3, [{2 0000:84:00.0}]"},
 		"without a migration": {`{"nova_object.data": {}}`, "migration_context is not in Nova's format"},

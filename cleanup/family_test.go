@@ -7,9 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -63,9 +62,7 @@ func TestFreedWith(t *testing.T) {
 			for _, d := range FreedWith(freed, rows) {
 				got = append(got, int(d.ID-1))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -155,9 +152,7 @@ func TestFamilyProved(t *testing.T) {
 					reports = append(reports, evidence.Report("gpu1", change...))
 				}
 				proof, err := NewProof(reports, off)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				f.Proof = proof.At(f.Now)
 				place(&f)
 				got := Classify(d, f)
@@ -175,9 +170,7 @@ func TestFamilyProved(t *testing.T) {
 					for _, d := range units[0].FreedWith {
 						with = append(with, int(d.ID-1))
 					}
-					if diff := cmp.Diff(test.with, with); diff != "" {
-						t.Errorf("freed with it (-want +got):\n%s", diff)
-					}
+					hosttest.EqualIn(t, "freed with it", test.with, with)
 				}
 			})
 		}

@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -28,9 +27,7 @@ func TestEveryReportCounts(t *testing.T) {
 		"both":                       {[]guest.Report{old, fresh}, false},
 	} {
 		p, err := NewProof(test.reports, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		p = p.At(now)
 		if absent, why := p.Absent("gpu1", u, []Device{d}, since); absent != test.absent {
 			t.Errorf("%s: absent %v %q", name, absent, why)
@@ -69,9 +66,7 @@ func TestNetworkInterface(t *testing.T) {
 		"none": {func(*guest.Report) {}, []Device{gpu, vf, pf}, nil},
 	} {
 		p, err := NewProof([]guest.Report{evidence.Report("gpu1", family, test.change)}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		p = p.At(now)
 		var absent, used []Device
 		for _, d := range []Device{gpu, vf, pf} {
@@ -82,9 +77,7 @@ func TestNetworkInterface(t *testing.T) {
 				used = append(used, d)
 			}
 		}
-		if diff := cmp.Diff([][]Device{test.absent, test.used}, [][]Device{absent, used}); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, [][]Device{test.absent, test.used}, [][]Device{absent, used})
 	}
 }
 
@@ -93,9 +86,7 @@ func TestNetworkInterface(t *testing.T) {
 func TestParentInDomain(t *testing.T) {
 	now := time.Now().UTC()
 	p, err := NewProof([]guest.Report{evidence.Report("gpu1", evidence.Defines(t, "0000:86:00.0", "5c4cf4f2-0000-0000-0000-000000000000"))}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for parent, want := range map[string]bool{"0000:86:00.0": false, "0000:87:00.0": true} {
 		d := Device{Address: parent[:len(parent)-1] + "1", Type: TypeVF, Parent: text(parent)}
 		if absent, why := p.At(now).Absent("gpu1", u, []Device{d}, now.Add(-time.Hour)); absent != want {
@@ -113,9 +104,7 @@ func TestWriterBehind(t *testing.T) {
 		r.NovaCompute = []guest.NovaCompute{{PID: 1, AgeSeconds: &age}}
 	})
 	p, err := NewProof([]guest.Report{r}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for before, want := range map[time.Duration]bool{10 * time.Second: false, time.Minute: true} {
 		if restarted, why := p.At(now).Restarted("gpu1", now.Add(-35*time.Minute-before)); restarted != want {
 			t.Errorf("%s before the start: restarted %v %q", before, restarted, why)
@@ -146,9 +135,7 @@ func TestSpelled(t *testing.T) {
 		"off, and a report":            {map[string]string{"gpu1": "GPU1"}, []string{"gpu1"}, []guest.Report{report("GPU1")}, "host GPU1 is declared off, but"},
 	} {
 		p, err := NewProof(test.reports, test.off)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		got := ""
 		if p, err = p.Spelled(test.names); err != nil {
 			got = err.Error()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestMatch: a request's specs are compared with a device as Nova compares them, and what
@@ -34,9 +36,7 @@ func TestMatch(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			list, err := ParseRequests(`[{"count": 1, "request_id": null, "spec": [` + test.specs + `]}]`)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			ok, unknown := list[0].match(test.device)
 			got := fmt.Sprint(ok)
 			if unknown != "" {

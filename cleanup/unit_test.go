@@ -3,7 +3,7 @@ package cleanup
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // TestRows: the rows that undo a unit's are those as they were, the last first, and making them
@@ -19,13 +19,7 @@ func TestRows(t *testing.T) {
 		{Table: "migrations", Key: "2", Before: at("failed"), After: at("error")},
 		{Table: "pci_devices", Key: "1", Before: at("available"), After: at("allocated")},
 	}
-	if diff := cmp.Diff(want, u.Back()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(at("allocated"), u.Rows[0].Before); diff != "" {
-		t.Errorf("the recorded row (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(at("allocated"), read.Before); diff != "" {
-		t.Errorf("the row that was read (-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, u.Back())
+	hosttest.EqualIn(t, "the recorded row", at("allocated"), u.Rows[0].Before)
+	hosttest.EqualIn(t, "the row that was read", at("allocated"), read.Before)
 }

@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/fleet"
 	"gpustack/fleet/fleettest"
 	"gpustack/host"
 	"gpustack/host/document"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
@@ -38,9 +37,7 @@ func source(documents ...[]byte) document.Source {
 func of(t testing.TB, nodes ...fleettest.Node) fleet.Fleet {
 	t.Helper()
 	f, err := read(fleettest.Lines(t, nodes...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return f
 }
 
@@ -156,9 +153,7 @@ func TestRead(t *testing.T) {
 			if test.errs != nil || test.texts != nil {
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got []string
 			for _, n := range f.Nodes {
 				text := fmt.Sprintf("%s %d", n.Name, len(n.GPUs()))
@@ -225,9 +220,7 @@ func TestUse(t *testing.T) {
 			documents = append(documents, n.GuestReport(t))
 		}
 		f, err := read(documents...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if got := f.Nodes[0].Use(f.Nodes[0].GPUs()[0]); got != test.want {
 			t.Errorf("%s: %s, not %s", name, got, test.want)
 		}
@@ -244,9 +237,7 @@ func TestTotals(t *testing.T) {
 	gpu4 := with(fleettest.New("gpu4", 1), old)
 	f, err := read(fresh.Scan(t), fresh.GuestReport(t), stale.Scan(t), stale.GuestReport(t), half.Scan(t), with(half, old).GuestReport(t),
 		gpu4.Scan(t), half.Check(t), with(fresh, old).Check(t), with(gpu4, func(n *fleettest.Node) { n.Time = fleettest.Made }).GuestReport(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for maxAge, want := range map[time.Duration]string{0: "8 GPUs, 7 free, 1 with the host, 0 unknown",
 		24 * time.Hour: "8 GPUs, 4 free, 0 with the host, 4 unknown"} {
 		for _, total := range f.Totals(fleettest.Made.Add(time.Hour), maxAge) {
@@ -383,9 +374,7 @@ func TestOdd(t *testing.T) {
 				}
 			}
 			f, err := read(documents...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			layouts := f.Layouts()
 			var shapes, got []string
 			for _, l := range layouts {
@@ -405,9 +394,7 @@ func TestOdd(t *testing.T) {
 				}
 				got = append(got, text)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("odd (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "odd", test.want, got)
 		})
 	}
 }
@@ -449,25 +436,17 @@ func TestDiff(t *testing.T) {
 				}
 			})
 			got := differences(fleet.Diff(of(t, before), of(t, now)))
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 			if back := fleet.Diff(of(t, now), of(t, before)); len(back) != len(got) {
 				t.Errorf("%d differences in the other direction, %d in this one", len(back), len(got))
 			}
 		})
 	}
 	gpu1, gpu2 := fleettest.New("gpu1", 1), fleettest.New("gpu2", 2)
-	if diff := cmp.Diff([]string{"removed - node: 1 GPU/-", "added - node: -/2 GPUs"}, differences(fleet.Diff(of(t, gpu1), of(t, gpu2)))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, []string{"removed - node: 1 GPU/-", "added - node: -/2 GPUs"}, differences(fleet.Diff(of(t, gpu1), of(t, gpu2))))
 	unscanned, err := read(gpu1.Check(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"changed - functions: 1 GPU/unknown functions"}, differences(fleet.Diff(of(t, gpu1), unscanned))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.Equal(t, []string{"changed - functions: 1 GPU/unknown functions"}, differences(fleet.Diff(of(t, gpu1), unscanned)))
 }
 
 func differences(all []fleet.Difference) (texts []string) {
@@ -741,13 +720,9 @@ func TestPlan(t *testing.T) {
 				test.change(nodes)
 			}
 			z, err := fleet.ParseZones("FILE", services(zones, test.row), fleet.ByZone)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			keep, err := fleet.ParseKeep(test.keep)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if test.goal == "" {
 				test.goal = "kernel=new"
 			}
@@ -755,9 +730,7 @@ func TestPlan(t *testing.T) {
 				test.most = len(nodes)
 			}
 			goal, err := fleet.ParseGoal(test.goal)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			p, err := of(t, nodes...).Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Goal: goal, Keep: keep, MaxNodes: test.most, All: !test.next,
 				BlockedLast: test.last, MaxAge: test.maxAge, Now: fleettest.Made.Add(time.Minute), Own: isOwn})
 			if test.errs != nil {
@@ -768,12 +741,8 @@ func TestPlan(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, planText(p)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.want, planText(p))
 		})
 	}
 }
@@ -990,9 +959,7 @@ func TestPlace(t *testing.T) {
 			zones[h] = "az1"
 		}
 		z, err := fleet.ParseZones("FILE", services(zones, nil), fleet.ByZone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		p, err := of(t, test.nodes...).Plan(fleet.PlanOptions{Zones: z, Map: "FILE", All: true, Goal: fleet.Goal{Kernel: "new"}, Now: fleettest.Made})
 		if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
 			t.Errorf("%s: error %v, not %v", name, err, test.err)
@@ -1042,9 +1009,7 @@ func TestAnsibleNames(t *testing.T) {
 				text = append(append(text, fleettest.New(h, 1).Scan(t)...), '\n')
 			}
 			path := filepath.Join(dir, file)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, text, 0o600)))
 			if !slices.Contains(folders, filepath.Dir(path)) {
 				folders = append(folders, filepath.Dir(path))
 			}
@@ -1052,17 +1017,11 @@ func TestAnsibleNames(t *testing.T) {
 		from := source(guests...)
 		from.Paths = append(from.Paths, folders...)
 		f, err := fleet.Read(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		z, err := fleet.ParseZones("FILE", services(zones, nil), fleet.ByZone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		p, err := f.Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Goal: fleet.Goal{Kernel: "new"}, All: true, BlockedLast: true, Now: fleettest.Made})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		names, err := p.AnsibleNames()
 		var got []string
 		for n, name := range names {
@@ -1091,14 +1050,10 @@ func TestLarge(t *testing.T) {
 		t.Errorf("%d layouts, %d lost cards", len(layouts), lost)
 	}
 	z, err := fleet.ParseZones("FILE", text, fleet.ByZone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	p, err := f.Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Goal: fleet.Goal{Kernel: "new"}, All: true,
 		Keep: fleet.Keep{Number: 75, Percent: true}, BlockedLast: true, Now: fleettest.Made})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	placed := 0
 	for _, w := range p.Waves {
 		placed += len(w.Nodes)
@@ -1120,9 +1075,7 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		again, err := read(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if d := fleet.Diff(found, again); len(d) > 0 {
 			t.Errorf("differs from itself: %+v", d)
 		}
@@ -1137,9 +1090,7 @@ func FuzzRead(f *testing.F) {
 			z.Hosts = append(z.Hosts, fleet.ZoneHost{Name: n.InNova(), Zones: []string{"az1"}})
 		}
 		p, err := found.Plan(fleet.PlanOptions{Zones: z, Map: "FILE", Goal: fleet.Goal{Kernel: "new"}, All: true, BlockedLast: true, Now: fleettest.Made})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		planned := len(p.Blocked)
 		for _, w := range p.Waves {
 			planned += len(w.Nodes)

@@ -11,6 +11,7 @@ import (
 
 	"gpustack/fleet"
 	"gpustack/fleet/fleettest"
+	"gpustack/host/hosttest"
 )
 
 var fleets = flag.Int("fleets", 2, "how many fleets TestSimulated finishes")
@@ -49,9 +50,7 @@ func (s *simulated) documents() fleet.Fleet {
 		key := fmt.Sprint(spec.Name, spec.Kernel, len(spec.Guests)) // nothing else changes
 		if s.known[key] == nil {
 			read, err := fleet.Read(source(fleettest.Lines(s.t, spec)))
-			if err != nil {
-				s.t.Fatal(err)
-			}
+			hosttest.NoError(s.t, err)
 			s.known[key] = read.Nodes[0]
 		}
 		node := *s.known[key]

@@ -21,24 +21,16 @@ func TestDescriptors(t *testing.T) {
 	}
 	defer unix.Close(fd)
 	name := filepath.Join(t.TempDir(), "x")
-	if err := os.WriteFile(name, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(name, nil, 0o600))
 	for _, file := range []string{name, os.DevNull} {
 		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer f.Close()
 	}
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	opened, err := host.Descriptors(root, os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	said := map[host.Descriptor]string{}
 	for _, d := range opened {
 		said[d] = d.String()

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hosttest"
 )
@@ -53,9 +51,7 @@ func TestReadFacts(t *testing.T) {
 			if got != test.want {
 				t.Errorf("facts %s, want %s", got, test.want)
 			}
-			if diff := cmp.Diff(test.warnings, warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "warnings", test.warnings, warnings)
 		})
 	}
 }

@@ -11,23 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestRootNamesTheFile: an error of each method is the path on the machine and the cause, without
 // the root and the system call, and is still that of the kernel.
 func TestRootNamesTheFile(t *testing.T) {
 	dir := t.TempDir()
-	if err := errors.Join(
+	hosttest.NoError(t, errors.Join(
 		os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o600),
 		os.Mkdir(filepath.Join(dir, "folder"), 0o700),
 		os.Symlink("loop", filepath.Join(dir, "loop")),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	plain, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	methods := map[string]func(host.Root, string) error{
 		"ReadFile":  func(r host.Root, name string) error { _, err := r.ReadFile(name); return err },
 		"ReadTable": func(r host.Root, name string) error { _, err := r.ReadTable(name); return err },

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 type document struct {
@@ -107,9 +108,7 @@ func FuzzDecodeJSON(f *testing.F) {
 			return
 		}
 		again, err := json.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if err := host.DecodeJSON(again, new(document)); err != nil {
 			t.Fatalf("%s: %v", again, err)
 		}

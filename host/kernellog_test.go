@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestKernelLog: without a kmsg device a copy of the log is read, and a missing log differs from
@@ -32,13 +33,9 @@ func TestKernelLog(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, test.file)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(test.text), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(test.text), 0o644)))
 			root, err := host.NewRoot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			lines, _, err := host.KernelLog(root, func(line string) bool {
 				return strings.Contains(line, "claimed by stub") || strings.Contains(line, "vfio_pci: add")
 			})

@@ -70,9 +70,7 @@ func TestOnce(t *testing.T) {
 			t.Errorf("%s: read %d times", name, c.of[name])
 		}
 	}
-	if err := os.WriteFile(root.Path("etc/absent"), []byte("now"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path("etc/absent"), []byte("now"), 0o644))
 	read("", true, file("etc/absent"))
 	if data, err := root.ReadFile("etc/absent"); string(data) != "now" || err != nil {
 		t.Errorf("the root itself remembers: %q, %v", data, err)
@@ -81,9 +79,7 @@ func TestOnce(t *testing.T) {
 
 func TestOnceTooLarge(t *testing.T) {
 	root := hosttest.Lay(t, "mkdir proc\n")
-	if err := os.WriteFile(root.Path("proc/large"), make([]byte, 5<<20), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path("proc/large"), make([]byte, 5<<20), 0o644))
 	once := root.Once()
 	for range 2 {
 		if data, err := once.ReadTable("proc/large"); len(data) != 5<<20 || err != nil {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
@@ -44,9 +43,7 @@ func deny(t *testing.T, errno unix.Errno, calls ...uint32) {
 	}
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW})
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	_, _, err := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&program)))
 	if err != 0 {
 		t.Fatal(err)
@@ -91,9 +88,7 @@ symlink real/device/dangling -> none
 	if n := c.of["real/device/config"]; n != 14 { // under its own name, whatever link was followed
 		t.Errorf("recorded %d times: %v", n, c.of)
 	}
-	if err := unix.Mkfifo(root.Path("real/device/pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mkfifo(root.Path("real/device/pipe"), 0o600))
 	for name, is := range map[string]error{"sys/none/config": unix.ENOENT, "sys/devices/outside/passwd": unix.ENOENT, "sys/devices/link/dangling": unix.ENOENT} {
 		if data, err := recorded.ReadHead(name, 64); !errors.Is(err, is) {
 			t.Errorf("%s: %q, %v, want %v", name, data, err, is)
@@ -105,9 +100,7 @@ symlink real/device/dangling -> none
 		}
 	}
 	top, err := root.OpenDir("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer top.Close()
 	if there, err := top.Which(make([]byte, 512), "real", "none"); len(there) != 1 || there[0] != "real" || err != nil {
 		t.Errorf("there are %q, %v", there, err)
@@ -140,9 +133,7 @@ func TestRootWithoutOpenat2(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			deny(t, errno, unix.SYS_OPENAT2)
-			if diff := cmp.Diff(with, rootAnswers(t)); diff != "" {
-				t.Errorf("-with openat2 +without:\n%s", diff)
-			}
+			hosttest.EqualIn(t, "-with openat2 +without", with, rootAnswers(t))
 		})
 	}
 }
@@ -159,21 +150,13 @@ symlink etc/loop -> loop
 -- usr/lib/file --
 text
 `)
-	if err := unix.Mkfifo(tree.Path("etc/pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mkfifo(tree.Path("etc/pipe"), 0o600))
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(tree.Path("/"), link); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Symlink(tree.Path("/"), link))
 	byLink, err := host.NewRoot(link)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	machine, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	one := func(text string, err error) string {
 		switch {
 		case host.IsAbsent(err):

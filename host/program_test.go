@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // programs are all kinds, as journals of all releases hold them.
@@ -15,17 +14,13 @@ const programs = `[["update-grub"],["grub2-mkconfig","-o","/etc/grub2.cfg"],["up
 
 func TestProgramJSON(t *testing.T) {
 	var read []host.Program
-	if err := json.Unmarshal([]byte(programs), &read); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal([]byte(programs), &read))
 	want := []host.Program{
 		{Kind: host.UpdateGrub}, {Kind: host.GrubMkconfig, File: "/etc/grub2.cfg"}, {Kind: host.UpdateInitramfs},
 		{Kind: host.Dracut, File: "/boot/initramfs-5.14.img", Release: "5.14"},
 		{Kind: host.KernelInstall, File: "/lib/modules/6.1/vmlinuz", Release: "6.1"}, {Kind: host.RevertBoot},
 	}
-	if diff := cmp.Diff(want, read[:6]); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, read[:6])
 	if read[6].Kind != host.OtherProgram || read[6].String() != "mkinitcpio -P" {
 		t.Errorf("a program of a later release: %+v", read[6])
 	}

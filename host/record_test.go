@@ -41,13 +41,9 @@ file
 		t.Fatalf("%q, %v", modules, err)
 	}
 	dir := t.TempDir()
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(dir))
 	again, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, name := range names {
 		if got := result(again.ReadFile(name)); got != read[name] {
 			t.Errorf("%s: %q, on the machine %q", name, got, read[name])

@@ -18,9 +18,7 @@ import (
 
 func TestNewRootRefuses(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	for name, test := range map[string]struct{ dir, want string }{
 		"nothing":         {"", "root: empty path"},
 		"an absent place": {filepath.Join(dir, "absent"), "no such file or directory"},
@@ -36,9 +34,7 @@ func TestNewRootRefuses(t *testing.T) {
 
 func TestLinksStayBelowTheRoot(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("outside\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(outside, []byte("outside\n"), 0o600))
 	root := hosttest.Lay(t, `
 symlink etc/absolute -> /usr/lib/file
 symlink etc/relative -> ../usr/lib/file
@@ -60,9 +56,7 @@ inside
 
 func TestAbsentAndUnreadableAreTwoAnswers(t *testing.T) {
 	root := hosttest.Lay(t, "-- etc/file --\ntext\n-- etc/folder/file --\n")
-	if err := unix.Mkfifo(root.Path("etc/pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mkfifo(root.Path("etc/pipe"), 0o600))
 	for name, test := range map[string]struct {
 		file   string
 		absent bool
@@ -98,9 +92,7 @@ func TestReadHeadIsBounded(t *testing.T) {
 
 func TestReadFileRefusesTheHuge(t *testing.T) {
 	root := hosttest.Lay(t, "-- file --\n")
-	if err := os.Truncate(root.Path("file"), 5<<20); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Truncate(root.Path("file"), 5<<20))
 	if _, err := root.ReadFile("file"); err == nil || host.IsAbsent(err) {
 		t.Errorf("error %v", err)
 	}
@@ -118,9 +110,7 @@ a
 folder
 `)
 	list, err := root.OpenDir("list")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer list.Close()
 	buf := make([]byte, host.MaxAttribute+1)
 	for name, test := range map[string]struct{ target, value string }{
@@ -131,9 +121,7 @@ folder
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, target, err := list.Enter(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer dir.Close()
 			data, err := dir.ReadAttribute("value", buf)
 			if target != test.target || string(data) != test.value || err != nil {
@@ -151,9 +139,7 @@ folder
 
 func TestReadLong(t *testing.T) {
 	dir, err := hosttest.Lay(t, "-- dir/short --\na\n-- dir/long --\nabcdefgh\n-- dir/longest --\nabcdefghi\n-- dir/longer --\nabcdefghij\n").OpenDir("dir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer dir.Close()
 	const most = 10
 	buf := make([]byte, 4)
@@ -186,13 +172,9 @@ v
 -- dir/long --
 `+strings.Repeat("x", host.MaxAttribute)+`
 `)
-	if err := unix.Mkfifo(root.Path("dir/pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mkfifo(root.Path("dir/pipe"), 0o600))
 	dir, err := root.OpenDir("dir")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer dir.Close()
 	buf := make([]byte, host.MaxAttribute+1)
 	for _, name := range []string{"folder", "link", "long"} {

@@ -16,15 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestRunInterrupted: a running program ends by itself when its context ends and when the
 // terminal sends SIGINT to our process group; none starts afterwards.
 func TestRunInterrupted(t *testing.T) {
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	r := host.Runner{Root: root}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("interrupted")
@@ -52,9 +51,7 @@ func TestRunStopped(t *testing.T) {
 	signal.Notify(caught, unix.SIGINT)
 	defer signal.Stop(caught)
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	stop := make(chan struct{})
 	r := host.Runner{Root: root, Stop: stop}
 	begun := filepath.Join(t.TempDir(), "begun")
@@ -81,9 +78,7 @@ func (gone) Write([]byte) (int, error) { return 0, unix.EPIPE }
 // Run returns all of that output.
 func TestRunUnheard(t *testing.T) {
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const lines = 100_000 // more than a pipe holds
 	out, err := host.Runner{Root: root, Talk: gone{}}.Run(t.Context(), []string{"sh", "-c", `seq "$1"; seq "$1" >&2`, "sh", fmt.Sprint(lines)})
 	if got := strings.Count(string(out), "\n"); err != nil || got != lines {
@@ -105,9 +100,7 @@ func await(t *testing.T, name string) {
 // TestLimit: a program that does not end within the limit is killed, with those that it started.
 func TestLimit(t *testing.T) {
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	begun := time.Now()
 	_, err = host.Runner{Root: root, Limit: 100 * time.Millisecond}.Run(t.Context(), []string{"sh", "-c", "sleep 60; sleep 60"})
 	if took := time.Since(begun); !errors.Is(err, host.ErrLimit) || took > 30*time.Second {
@@ -122,9 +115,7 @@ func TestLimit(t *testing.T) {
 // from printing.
 func TestMost(t *testing.T) {
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	out, err := host.Runner{Root: root, Most: 5}.Run(t.Context(), []string{"sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x; echo 12345678 >&2; exit 3"})
 	failed := new(host.ProgramError)
 	if !errors.As(err, &failed) || string(out) != "xxxxx" || failed.Stderr != "12345" {
@@ -144,13 +135,9 @@ func TestExpendable(t *testing.T) {
 	}
 	dir := t.TempDir()
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	program := filepath.Join(dir, "deaf")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\ntrap '' INT\n: > \"$1\"\nsleep 60\nsleep 60\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ntrap '' INT\n: > \"$1\"\nsleep 60\nsleep 60\n"), 0o755))
 	stop, begun := make(chan struct{}), filepath.Join(dir, "begun")
 	go func() {
 		await(t, begun)
@@ -170,22 +157,14 @@ func TestExpendable(t *testing.T) {
 	self := exec.Command(os.Args[0], "-test.run=^TestExpendable$")
 	pidFile := filepath.Join(dir, "pid")
 	self.Env = append(os.Environ(), "GPUSTACK_TEST_EXPENDABLE="+pidFile)
-	if err := self.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, self.Start())
 	await(t, pidFile)
 	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := self.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, self.Process.Kill())
 	self.Wait()
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z ") {
@@ -201,9 +180,7 @@ func TestExpendable(t *testing.T) {
 // TestReadyItself: this program carries "gpustack boot --revert" out itself, wherever it lies.
 func TestReadyItself(t *testing.T) {
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if err := (host.Runner{Root: root}).Ready([]host.Program{{Kind: host.RevertBoot}}); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestMain makes the test binary the program that RunSelf starts.
@@ -42,9 +43,7 @@ func self(what string) int {
 func TestRunSelf(t *testing.T) {
 	t.Setenv("SECRET", "hunter2")
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, nil, 0o600))
 	if out, err := host.RunSelf(time.Minute, "self", file); len(out) > 0 || err != nil {
 		t.Errorf("%s, %v", out, err)
 	}

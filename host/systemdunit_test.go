@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestFindUnit: a unit is found in each folder from which systemd reads units, in the one that
@@ -13,9 +14,7 @@ import (
 func TestFindUnit(t *testing.T) {
 	dir := t.TempDir()
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	find := func(want string) {
 		t.Helper()
 		if file, err := root.FindUnit("docker.service"); file != want || err != nil {
@@ -26,17 +25,11 @@ func TestFindUnit(t *testing.T) {
 	dirs := host.UnitDirs()
 	for i := range dirs {
 		folder := dirs[len(dirs)-1-i]
-		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, folder, "docker.service"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, folder, "docker.service"), nil, 0o644))
 		find(folder + "/docker.service")
 	}
-	if err := os.RemoveAll(filepath.Join(dir, dirs[0])); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.RemoveAll(filepath.Join(dir, dirs[0])))
 	if err := os.WriteFile(filepath.Join(dir, dirs[0]), nil, 0o644); err != nil { // a file, not a folder
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 )
 
@@ -41,9 +42,7 @@ func TestAliasMeaning(t *testing.T) {
 	answers := make([]map[string]any, len(all))
 	for i, alias := range all {
 		text, err := json.Marshal(alias)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		peer.ask(t, string(text), &answers[i])
 	}
 	compared, same := 0, 0

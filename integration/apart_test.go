@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -29,12 +31,8 @@ func TestApart(t *testing.T) {
 		"etc/init.d/gpustack-apart": "#!/bin/sh\ntouch " + started + "\n",
 	} {
 		path := filepath.Join(dir, "package", file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		hosttest.NoError(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	run(t, "dpkg-deb", "--build", "--root-owner-group", filepath.Join(dir, "package"), deb)
 	before, after := filepath.Join(dir, "before"), filepath.Join(dir, "after")
@@ -57,9 +55,7 @@ func TestApart(t *testing.T) {
 			exit $status`, "sh", script)
 		cmd.Env = append(os.Environ(), "DIR="+dir, "DEB="+deb, "KEPT="+kept, "GPUSTACK_APART=")
 		stdout, talk, status = try(t, cmd)
-		if diff := cmp.Diff(read(t, before), read(t, after)); diff != "" {
-			t.Errorf("the machine has changed (-before +after):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "the machine has changed", read(t, before), read(t, after))
 		return stdout, talk, status
 	}
 
@@ -137,17 +133,11 @@ func TestSetupUnprivileged(t *testing.T) {
 		".ci/setup": read(t, "../.ci/setup"), ".ci/apart": read(t, "../.ci/apart"), ".ci/packages": read(t, "../.ci/packages"),
 	} {
 		path := filepath.Join(dir, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		hosttest.NoError(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	// t.TempDir is in a folder that is closed to other users.
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
 	cmd := exec.Command("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", filepath.Join(dir, ".ci/setup"), "make", "unit")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GPUSTACK_APART=", "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))

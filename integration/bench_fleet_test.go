@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/fleet/fleettest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/race"
 )
 
@@ -18,17 +19,13 @@ func BenchmarkFleet(b *testing.B) {
 	write(b, zones, string(services))
 	// One by one: the size of a program includes that of the process that has started it.
 	f, err := os.Create(lines)
-	if err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, err)
 	for _, n := range nodes {
 		if _, err := f.Write(fleettest.Lines(b, n)); err != nil {
 			b.Fatal(err)
 		}
 	}
-	if err := f.Close(); err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, f.Close())
 	cat := race.Peer{Name: "cat", Argv: []string{"cat", lines}}
 	b.Run("show", func(b *testing.B) {
 		race.Run(b, cat, race.Peer{Name: "gpustack", Argv: []string{gpustack, "fleet", "show", lines}})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/race"
 )
 
@@ -41,9 +42,7 @@ func BenchmarkScan(b *testing.B) {
 	// A real machine of 483 functions.
 	const real = "ethanzhf-spr-dmar-tree"
 	root := filepath.Join(b.TempDir(), real)
-	if err := layNode(filepath.Join(nodes, real+".tsv"), root); err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, layNode(filepath.Join(nodes, real+".tsv"), root))
 	bench(real, root)
 }
 
@@ -71,9 +70,7 @@ func BenchmarkPrepare(b *testing.B) {
 	// The playbook has a node of its own, with the folders that it does not make.
 	other := unpack(b, examples(b)["talk-2xk4200.txtar"])
 	for _, dir := range []string{"default/grub.d", "modprobe.d", "modules-load.d", "initramfs-tools/scripts/init-top"} {
-		if err := os.MkdirAll(filepath.Join(other, "etc", dir), 0o755); err != nil {
-			b.Fatal(err)
-		}
+		hosttest.NoError(b, os.MkdirAll(filepath.Join(other, "etc", dir), 0o755))
 	}
 	playbook := []string{"ansible-playbook", "-i", "localhost,", "-e", "root=" + other, "testdata/bench/prepare.yml"}
 	run(b, playbook[0], playbook[1:]...)
@@ -114,9 +111,7 @@ func exists(path string) bool {
 // addNames gives a machine the list of names that lspci reads on this one.
 func addNames(b testing.TB, root string) {
 	list, err := os.ReadFile("/usr/share/misc/pci.ids")
-	if err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, err)
 	write(b, filepath.Join(root, "usr/share/misc/pci.ids"), string(list))
 }
 
@@ -162,27 +157,17 @@ func upper(number string) string {
 
 func write(b testing.TB, path, text string) {
 	b.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, os.MkdirAll(filepath.Dir(path), 0o755))
+	hosttest.NoError(b, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // link makes a relative link at path to target, and target itself a folder.
 func link(b testing.TB, path, target string) {
 	b.Helper()
 	relative, err := filepath.Rel(filepath.Dir(path), target)
-	if err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, err)
 	for _, dir := range []string{filepath.Dir(path), target} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			b.Fatal(err)
-		}
+		hosttest.NoError(b, os.MkdirAll(dir, 0o755))
 	}
-	if err := os.Symlink(relative, path); err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, os.Symlink(relative, path))
 }

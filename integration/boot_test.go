@@ -10,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/steps"
 )
 
@@ -25,9 +24,7 @@ func TestNetlinkRequests(t *testing.T) {
 		kind, value, _ := strings.Cut(words, " ")
 		want := sent(t, "ip", "link", "set", "dev", "lo", "vf", "3", kind, value)
 		got := sent(t, gpustack, "netlink-request", "--", kind, "lo", "3", value)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-ip +gpustack):\n%s", words, diff)
-		}
+		hosttest.EqualIn(t, words, want, got)
 	}
 }
 
@@ -66,33 +63,21 @@ func sent(t *testing.T, argv ...string) string {
 func TestBootUnit(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"usr/lib/systemd/systemd", "usr/sbin/gpustack"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755))
 	}
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	plan, err := steps.ObserveUnit(root).Put()
 	if err == nil {
 		err = plan.Apply(t.Context(), root)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	verify := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=yes", "--root="+dir, "/etc/systemd/system/"+steps.Unit)
 	for _, unit := range []string{"multi-user", "shutdown", "local-fs"} {
 		file := filepath.Join(dir, "usr/lib/systemd/system", unit+".target")
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte("[Unit]\nDescription=x\nDefaultDependencies=no\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		hosttest.NoError(t, os.WriteFile(file, []byte("[Unit]\nDescription=x\nDefaultDependencies=no\n"), 0o600))
 	}
 	if out, err := verify.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v: %s", err, out)

@@ -11,6 +11,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/container"
+	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
 	"gpustack/host/rdma"
 	"gpustack/integration/cudaparts"
@@ -24,22 +25,16 @@ func TestNvidiaCTK(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	tree := filepath.Join(base, "tree")
-	if err := os.Mkdir(tree, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(tree, 0o755))
 	for _, name := range []string{
 		"libcuda1", "libnvidia-ml1", "libnvidia-ptxjitcompiler1", "libnvidia-nvvm4", "libnvidia-cfg1", "nvidia-opencl-icd", "libcudadebugger1", "libnvcuvid1", "libnvidia-encode1",
 	} {
 		part, err := cudaparts.Fetch(t.Context(), cudaparts.Trixie, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		run(t, "cp", "-a", part.Dir+"/.", tree)
 	}
 	tool, err := filepath.Abs("../build/tools/nvidia-ctk")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	out, talk, status := withContainers(t, `
 for name in nvidia0 nvidia1 nvidia-uvm nvidia-uvm-tools nvidia-modeset; do mknod -m 666 /dev/$name c 1 3; done
 "$1" cdi generate --mode=management --driver-root="$2" --dev-root=/ --nvidia-cdi-hook-path=/usr/bin/nvidia-cdi-hook --format=json
@@ -53,13 +48,9 @@ for name in nvidia0 nvidia1 nvidia-uvm nvidia-uvm-tools nvidia-modeset; do mknod
 	}
 
 	root, err := host.NewRoot(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	driver, err := nvidia.Read(root, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	ours := map[string]string{} // the link of each file
 	for _, core := range nvidia.CoreLibraries("550.163.01") {
 		if core.Versioned { // of packages that libcuda of this driver does not need

@@ -32,9 +32,7 @@ func readCDISets(t *testing.T, dir string) (sets []cdiSet) {
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		s := cdiSet{name: strings.TrimSuffix(filepath.Base(file), ".txtar")}
 		for line := range strings.Lines(string(data)) {
 			if name, ok := strings.CutPrefix(line, "# ask "); ok {
@@ -47,9 +45,7 @@ func readCDISets(t *testing.T, dir string) (sets []cdiSet) {
 		root := hosttest.Lay(t, string(data))
 		s.root, s.folders = root, cdi.Read(root)
 		for _, folder := range []string{"etc/cdi", "run/cdi"} {
-			if err := os.MkdirAll(filepath.Join(dir, s.name, folder), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.MkdirAll(filepath.Join(dir, s.name, folder), 0o755))
 			if _, err := os.Stat(root.Path(folder)); err == nil {
 				run(t, "cp", "-a", root.Path(folder)+"/.", filepath.Join(dir, s.name, folder))
 			}
@@ -105,14 +101,10 @@ func TestCDISets(t *testing.T) {
 	sets := readCDISets(t, base)
 	root := filepath.Join(base, "image")
 	for _, dir := range []string{"bin", "dev", "proc", "sys", "usr/lib", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	busybox, err := exec.LookPath("busybox")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	run(t, "cp", busybox, filepath.Join(root, "bin/busybox"))
 	var script strings.Builder
 	script.WriteString("base=$1\n")
@@ -133,9 +125,7 @@ fi
 	started := 0
 	for _, s := range sets {
 		out, err := os.ReadFile(filepath.Join(base, s.name, "out"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		texts, starts := s.expected()
 		if got := strings.Contains(string(out), "\nstarted\nstatus 0\n"); got != starts {
 			t.Errorf("%s: podman starts the container: %t\n%s%v", s.name, got, out, s.folders.All())

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/race"
 )
 
@@ -25,9 +26,7 @@ const cacheFile = "var/cache/gpustack/initramfs.json"
 func onTmpfs(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
@@ -48,9 +47,7 @@ func layPrepared(t testing.TB) (root, image string) {
 	image = filepath.Join(root, "boot/initrd.img-"+release)
 	layImage(t, root, release, "gzip", 1)
 	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(image, old, old); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chtimes(image, old, old))
 	return root, image
 }
 
@@ -99,16 +96,12 @@ func TestCheckRemembers(t *testing.T) {
 	}
 	// The script in it differs by one byte, and nothing is compressed that could change the size.
 	before, err := os.Stat(image)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	layImageOf(t, root, "4.4.0-210-generic", "gzip", 1, func(script string) string { return strings.Replace(script, "#", "%", 1) })
 	if err := os.Truncate(image, before.Size()); err != nil { // what follows the archives are zeros
 		t.Fatal(err)
 	}
-	if err := os.Chtimes(image, before.ModTime(), before.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chtimes(image, before.ModTime(), before.ModTime()))
 	if after, err := os.Stat(image); err != nil || after.Size() != before.Size() || !after.ModTime().Equal(before.ModTime()) {
 		t.Fatalf("%v, %v", after, err)
 	}
@@ -125,9 +118,7 @@ func TestCheckForeignCache(t *testing.T) {
 	file := filepath.Join(root, cacheFile)
 	lie := strings.Replace(read(t, file), "vfio_pci.ko", "vfio_zzz.ko", 1)
 	put(t, file, lie, 0o600)
-	if err := os.Chown(filepath.Dir(file), 1234, 1234); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chown(filepath.Dir(file), 1234, 1234))
 	got, talk, again := tryUndated(t, inRoot(root))
 	const warning = "the cache of initramfs images is not used: /var/cache/gpustack: " +
 		"belongs to another user, can be written by others, or is no plain folder (remove it: gpustack creates it again)"
@@ -144,9 +135,7 @@ func TestCheckForeignCache(t *testing.T) {
 func TestCheckReadOnly(t *testing.T) {
 	root, _ := layPrepared(t)
 	want, _, status := tryUndated(t, inRoot(root))
-	if err := os.RemoveAll(filepath.Join(root, "var/cache")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.RemoveAll(filepath.Join(root, "var/cache")))
 	got, talk, again := tryUndated(t, exec.Command("unshare", "--mount", "sh", "-ec", `
 		mount --bind "$0" "$0"
 		mount -o remount,bind,ro "$0"
@@ -165,9 +154,7 @@ func TestCheckKilled(t *testing.T) {
 	root, _ := layPrepared(t)
 	want, _, status := tryUndated(t, inRoot(root))
 	for _, call := range []string{"mkdirat", "flock", "fchmod", "fsync", "rename,renameat,renameat2"} {
-		if err := os.RemoveAll(filepath.Join(root, "var/cache")); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(filepath.Join(root, "var/cache")))
 		killed := append([]string{"-f", "-qq", "-o", "/dev/null", "-e", "trace=" + call, "-e", "inject=" + call + ":signal=KILL:when=1"}, inRoot(root).Args...)
 		if _, _, s := try(t, exec.Command("strace", killed...)); s == status {
 			t.Errorf("%s: not killed", call)
@@ -191,9 +178,7 @@ func BenchmarkCheck(b *testing.B) {
 	root := filepath.Join(onTmpfs(b), "node")
 	run(b, gpustack, "host", "unpack", examples(b)["talk-2xk4200.txtar"], root)
 	for _, dir := range []string{"sys", "lib/modules", "boot"} {
-		if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
-			b.Fatal(err)
-		}
+		hosttest.NoError(b, os.RemoveAll(filepath.Join(root, dir)))
 	}
 	layServer(b, root, 483)
 	// The generators' defaults on Debian, on RHEL, and on many older releases.
@@ -281,9 +266,7 @@ func layImageOf(t testing.TB, root, release, program string, modules int, script
 	}
 	cmd.Stdin = &late
 	packed, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	put(t, filepath.Join(root, "boot/initrd.img-"+release), early.String()+string(packed), 0o644)
 }
 
@@ -298,10 +281,6 @@ func addMember(b *bytes.Buffer, name, content string) {
 
 func put(t testing.TB, path, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	hosttest.NoError(t, os.WriteFile(path, []byte(text), mode))
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // finding is what host check says in its JSON.
@@ -42,28 +44,16 @@ func check(t *testing.T, cmd *exec.Cmd) (findings map[string]finding, verdict st
 func TestCheckUnprivileged(t *testing.T) {
 	const nobody = 65534
 	root, err := os.MkdirTemp(scratch, "check-") // where other users may go
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(root, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, os.Chmod(root, 0o755))
 	node := filepath.Join(root, "node")
 	run(t, gpustack, "host", "unpack", examples(t)["talk-2xk4200.txtar"], node)
 	tables := filepath.Join(node, "sys/firmware/acpi/tables")
-	if err := os.MkdirAll(tables, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(tables, "DMAR"), []byte("DMAR"), 0o400); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(tables, 0o755))
+	hosttest.NoError(t, os.WriteFile(filepath.Join(tables, "DMAR"), []byte("DMAR"), 0o400))
 	// Distributions make the folder of nova-compute private.
-	if err := os.MkdirAll(filepath.Join(node, "var/lib/nova/instances"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(node, "var/lib/nova"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(node, "var/lib/nova/instances"), 0o755))
+	hosttest.NoError(t, os.Chmod(filepath.Join(node, "var/lib/nova"), 0o700))
 	asNobody := func() *exec.Cmd {
 		cmd := exec.Command(gpustack, "host", "check", "--root", node, "-o", "json")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -117,9 +107,7 @@ func TestCheckTouchesNothing(t *testing.T) {
 // with its remedy.
 func TestCheckNodes(t *testing.T) {
 	roots, err := layNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for table, root := range roots {
 		t.Run(filepath.Base(table), func(t *testing.T) {
 			t.Parallel()
@@ -150,12 +138,8 @@ func TestPreparable(t *testing.T) {
 	}
 	for _, table := range tables {
 		root := unpack(t, talk)
-		if err := os.RemoveAll(filepath.Join(root, "sys")); err != nil {
-			t.Fatal(err)
-		}
-		if err := layNode(table, root); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(filepath.Join(root, "sys")))
+		hosttest.NoError(t, layNode(table, root))
 		nodes = append(nodes, node{name: filepath.Base(table), root: root})
 	}
 	for name, script := range bentNodes {

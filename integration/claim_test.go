@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -16,9 +18,7 @@ import (
 // refuses swap and mounts while gpustack has it.
 func TestClaimDisk(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, make([]byte, 1<<20), 0o600))
 	stdout, stderr, status := try(t, exec.Command("losetup", "--find", "--show", file))
 	if status != 0 {
 		t.Fatal(stderr)
@@ -28,16 +28,10 @@ func TestClaimDisk(t *testing.T) {
 
 	cmd := exec.Command(gpustack, "claim-disk", "--", disk)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, cmd.Start())
 	if answer, err := bufio.NewReader(out).ReadString('\n'); answer != "0\n" || err != nil {
 		t.Errorf("an idle disk: %q, %v", answer, err)
 	}

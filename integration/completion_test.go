@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -31,9 +32,7 @@ func TestCompletion(t *testing.T) {
 	for name, shell := range map[string]string{"bash": "bash", "fish": "fish", "_gpustack": "zsh"} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(bin, name), []byte(run(t, gpustack, "completion", shell)), 0o644))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	environment := append(os.Environ(), "PATH="+bin+":/usr/sbin:/usr/bin:/sbin:/bin", "HOME="+dir, "TERM=vt100", "LANG=C.UTF-8", "PS1=> ", "SUDO_USER=")
 	lines := []struct{ typed, want string }{
 		{"gpustack host pre", "gpustack host prepare "},

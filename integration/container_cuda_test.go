@@ -8,15 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/cudaparts"
 )
 
 // played compiles a libcuda that plays a GPU (testdata/cuda/libcuda.c) into a folder.
 func playedCUDA(t *testing.T, dir string, result int, address, wrong string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(dir, 0o755))
 	run(t, "tcc", "-shared", "-nostdlib", fmt.Sprintf("-DRESULT=%d", result), fmt.Sprintf("-DADDRESS=%q", address), "-DWRONG="+wrong,
 		"-o", filepath.Join(dir, "libcuda.so.1"), "testdata/cuda/libcuda.c")
 }
@@ -61,9 +60,7 @@ func TestContainerTest(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	for _, dir := range []string{filepath.Dir(base), base} { // nobody runs libcuda from there
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Chmod(dir, 0o755))
 	}
 	const address = "0000:84:00.0"
 	playedCUDA(t, filepath.Join(base, "good"), 0, address, "")
@@ -82,9 +79,7 @@ func TestContainerTest(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(image, "etc/ld.so.conf"), "")
 	run(t, "ldconfig", "-r", image)
-	if err := os.MkdirAll(filepath.Join(musl, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(musl, "bin"), 0o755))
 	run(t, "cp", "/bin/busybox", filepath.Join(musl, "bin/sh"))
 	const uvm, loader = "nvidia-uvm", "/" + multiarch
 	const fails = "fail: 0000:84:00.0 does not compute in a container of localhost/cuda\n"

@@ -81,9 +81,7 @@ const multiarch = "usr/lib/x86_64-linux-gnu"
 func install(t *testing.T, root string, files ...string) {
 	t.Helper()
 	for _, link := range []string{"lib", "lib64", "bin", "sbin"} {
-		if err := os.MkdirAll(filepath.Join(root, "usr", link), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(root, "usr", link), 0o755))
 		if err := os.Symlink("usr/"+link, filepath.Join(root, link)); err != nil && !os.IsExist(err) {
 			t.Fatal(err)
 		}
@@ -99,13 +97,9 @@ func install(t *testing.T, root string, files ...string) {
 	}
 	for _, name := range files {
 		real, err := filepath.EvalSymlinks(filepath.Dir(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		to := filepath.Join(root, real)
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(to, 0o755))
 		run(t, "cp", "--dereference", name, to)
 	}
 }
@@ -114,14 +108,10 @@ func install(t *testing.T, root string, files ...string) {
 // have.
 func layDriver(t *testing.T, release cudaparts.Release, dir string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(dir, 0o755))
 	for _, name := range []string{"libcuda1", "libnvidia-ml1"} {
 		part, err := cudaparts.Fetch(t.Context(), release, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		run(t, "cp", "-a", filepath.Join(part.Dir, cudaparts.Folder)+"/.", dir)
 	}
 }
@@ -135,28 +125,20 @@ func python(t *testing.T, root string) {
 		t.Fatalf("ctypes: %q, %v", ctypes, err)
 	}
 	interpreter, err := filepath.EvalSymlinks("/usr/bin/python3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	files := []string{interpreter, ctypes[0]}
 	for _, name := range []string{"libdl.so.2", "librt.so.1", "libpthread.so.0"} {
 		files = append(files, filepath.Join("/", multiarch, name))
 	}
 	install(t, root, files...)
-	if err := os.Symlink(filepath.Base(interpreter), filepath.Join(root, "usr/bin/python3")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Symlink(filepath.Base(interpreter), filepath.Join(root, "usr/bin/python3")))
 	writeFile(t, filepath.Join(root, "etc/ld.so.conf"), "include /etc/ld.so.conf.d/*.conf\n")
 }
 
 func writeFile(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	hosttest.NoError(t, os.WriteFile(name, []byte(text), 0o644))
 }
 
 // inContainer defines a shell function: in_container ROOT DEVICE SCRIPT runs a script of Python in
@@ -283,9 +265,7 @@ func ourSpec(t *testing.T, kind, libraries, folder string) string {
 		t.Fatalf("%+v", specs)
 	}
 	text, err := cdi.Text(*specs.GPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return strings.NewReplacer(cdi.GPUKind, kind, container.LibraryFolder, folder).Replace(string(text))
 }
 
@@ -309,9 +289,7 @@ func TestContainerUpgrade(t *testing.T) {
 `, class, major, host, library, multiarch)
 	}
 	part, err := cudaparts.Fetch(t.Context(), cudaparts.Bookworm, "libcuda1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const zero, full = "1:5", "1:7" // of nvidia-uvm before and after
 	evergreen := ourSpec(t, "test.local/evergreen", host, "/"+multiarch)
 	script := inContainer
@@ -348,9 +326,7 @@ look after
 sha256sum --quiet --check "$base/sums"
 `
 	out, talk, status := withContainers(t, script, base)
-	if diff := cmp.Diff(evergreen, ourSpec(t, "test.local/evergreen", host, "/"+multiarch)); diff != "" {
-		t.Errorf("the upgrade changes our spec (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "the upgrade changes our spec", evergreen, ourSpec(t, "test.local/evergreen", host, "/"+multiarch))
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	want := []string{
 		"before evergreen " + cuda535 + " nvidia0 1:3 nvidia-uvm " + zero,
@@ -393,20 +369,14 @@ func TestContainerPing(t *testing.T) {
 	base := t.TempDir()
 	root := filepath.Join(base, "image")
 	for _, dir := range []string{"bin", "etc", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	run(t, "cp", "/bin/busybox", filepath.Join(root, "bin"))
 	for _, name := range []string{"sh", "nc", "grep", "ls"} {
-		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 	}
 	writeFile(t, filepath.Join(root, "bin/rping"), playedRpingInContainer)
-	if err := os.Chmod(filepath.Join(root, "bin/rping"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(filepath.Join(root, "bin/rping"), 0o755))
 	run(t, "tar", "-C", root, "-cf", filepath.Join(base, "image.tar"), ".")
 	node := hosttest.RDMA(t, "testdata/rdma/debian12-rxe.txtar").Path("/")
 	script := `

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 	"gpustack/integration/cudaparts"
@@ -57,18 +58,14 @@ func TestCUDA(t *testing.T) {
 	folders := []string{""}
 	for _, release := range cudaparts.Releases() {
 		part, err := cudaparts.Fetch(t.Context(), release, "libcuda1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		folder := filepath.Join(dir, string(release))
 		layDriver(t, release, folder)
 		drivers, folders = append(drivers, nvidia.Version(part.Upstream())), append(folders, folder)
 	}
 	for _, release := range cudaparts.Releases() {
 		part, err := cudaparts.Cudart(t.Context(), release)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		toolkit, ok := nvidia.ToolkitOf(part.Upstream())
 		if !ok {
 			t.Fatalf("CUDA runtime %s: no version of a toolkit", part.Upstream())
@@ -90,9 +87,7 @@ func TestCUDA(t *testing.T) {
 			CUDA, NVML, Cudart int
 			Text               string
 		}
-		if err := json.Unmarshal([]byte(lines[i]), &answer); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal([]byte(lines[i]), &answer))
 		name := fmt.Sprintf("CUDA %s with driver %q: %+v", p.toolkit, p.driver, answer)
 		t.Log(name)
 		if p.driver == "" {
@@ -140,29 +135,21 @@ func TestCUDALibraries(t *testing.T) {
 		}
 		dir := t.TempDir()
 		const folder, plain = "usr/lib64", "lib64"
-		if err := os.MkdirAll(filepath.Join(dir, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(dir, folder), 0o755))
 		var version string
 		for _, name := range names {
 			part, err := cudaparts.Fetch(t.Context(), release, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			version = part.Upstream()
 			run(t, "cp", "-a", filepath.Join(part.Dir, cudaparts.Folder)+"/.", filepath.Join(dir, folder))
 		}
 		for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
 			data, err := os.ReadFile(filepath.Join(dir, folder, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			writeFile(t, filepath.Join(dir, plain, name), string(data))
 		}
 		root, err := host.NewRoot(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		d, err := nvidia.Read(root, pci.Devices{})
 		if err != nil || len(d.Warnings) > 0 || len(d.Libraries) != len(names)+2 {
 			t.Fatalf("%s: %+v, %v", release, d, err)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 const nodeKernel = "4.4.0-210-generic"
@@ -26,36 +28,22 @@ func layDebian(t *testing.T, files map[string]string, without ...string) (root s
 	t.Helper()
 	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
 	for _, name := range append(without, "usr/sbin/grub-mkconfig") {
-		if err := os.RemoveAll(filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(filepath.Join(root, name)))
 	}
 	for _, dir := range []string{"dev", "tmp", "run", "var/tmp", "var/lib/initramfs-tools", "usr/lib", "etc/initramfs-tools/scripts/init-top", "etc/initramfs-tools/hooks"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	// Programs and libraries lie in usr alone.
-	if err := os.Rename(filepath.Join(root, "lib/modules"), filepath.Join(root, "usr/lib/modules")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(filepath.Join(root, "lib")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Rename(filepath.Join(root, "lib/modules"), filepath.Join(root, "usr/lib/modules")))
+	hosttest.NoError(t, os.RemoveAll(filepath.Join(root, "lib")))
 	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
-		if err := os.Symlink("usr/"+dir, filepath.Join(root, dir)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Symlink("usr/"+dir, filepath.Join(root, dir)))
 	}
 	all := maps.Clone(debianFiles)
 	maps.Copy(all, files)
 	for name, text := range all {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o755))
 	}
 	makeModules(t, root)
 	return root
@@ -67,23 +55,17 @@ func makeModules(t *testing.T, root string) {
 	modules := filepath.Join(root, "lib/modules", nodeKernel)
 	for line := range strings.Lines(read(t, filepath.Join(modules, "modules.dep"))) {
 		name, needs, _ := strings.Cut(line, ":")
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(modules, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(modules, name)), 0o755))
 		var depends []string
 		for _, need := range strings.Fields(needs) {
 			depends = append(depends, moduleName(need))
 		}
-		if err := os.WriteFile(filepath.Join(modules, name), kernelModule(moduleName(name), "depends="+strings.Join(depends, ",")), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(modules, name), kernelModule(moduleName(name), "depends="+strings.Join(depends, ",")), 0o644))
 	}
 	aliases := filepath.Join(modules, "modules.alias")
 	text := read(t, aliases) // which the modules here do not tell
 	run(t, "depmod", "--basedir", root, nodeKernel)
-	if err := os.WriteFile(aliases, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(aliases, []byte(text), 0o644))
 }
 
 func moduleName(file string) string {

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -84,9 +86,7 @@ func TestDist(t *testing.T) {
 	t.Run("made twice", func(t *testing.T) {
 		t.Parallel()
 		second := makeDist(t, copies[1], "umask 077; hostname elsewhere; export TZ=Asia/Tokyo USER=other LANG=C; find \"$1\" -name '*.md' -exec touch {} +")
-		if diff := cmp.Diff(read(t, filepath.Join(first.dir, "SHA256SUMS")), read(t, filepath.Join(second.dir, "SHA256SUMS"))); diff != "" {
-			t.Errorf("(-first +second):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "first and second", read(t, filepath.Join(first.dir, "SHA256SUMS")), read(t, filepath.Join(second.dir, "SHA256SUMS")))
 	})
 	t.Run("sums", func(t *testing.T) {
 		cmd := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -178,9 +178,7 @@ func testCollection(t *testing.T, d dist) {
 	} {
 		root := filepath.Join(dir, format.name)
 		run(t, "sh", "-ec", format.unpack, d.file(t, format.pattern), root)
-		if diff := cmp.Diff(want, content(t, filepath.Join(root, "usr/share/ansible/collections", below))); diff != "" {
-			t.Errorf("%s (-installed +package):\n%s", format.name, diff)
-		}
+		hosttest.EqualIn(t, format.name, want, content(t, filepath.Join(root, "usr/share/ansible/collections", below)))
 	}
 	// Ansible accepts the files as those of the release, and each sum of them.
 	cmd := exec.Command("ansible-galaxy", "collection", "verify", "--offline", "gpustack.nova", "--collections-path", dir+"/deb/usr/share/ansible/collections")
@@ -201,9 +199,7 @@ func content(t *testing.T, dir string) map[string]string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return files
 }
 
@@ -213,9 +209,7 @@ func newMachine(t *testing.T) (root string) {
 	t.Helper()
 	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
 	makeDpkgFolders(t, root)
-	if err := os.MkdirAll(filepath.Join(root, "var/lib/rpm"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(root, "var/lib/rpm"), 0o755))
 	return root
 }
 
@@ -223,13 +217,9 @@ func newMachine(t *testing.T) (root string) {
 func makeDpkgFolders(t *testing.T, root string) {
 	t.Helper()
 	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), nil, 0o644))
 }
 
 // holds returns the files and folders of a machine, each with its mode, apart from those of the
@@ -248,9 +238,7 @@ func holds(t *testing.T, root string) (paths []string) {
 		paths = append(paths, info.Mode().String()+" "+name)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return paths
 }
 
@@ -445,9 +433,7 @@ func testSBOM(t *testing.T, d dist) {
 	for lines.Scan() {
 		if f := strings.Fields(lines.Text()); !strings.HasSuffix(f[1], "/go.mod") {
 			h1, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(f[2], "h1:"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			sums[f[0]+" "+f[1]] = hex.EncodeToString(h1)
 		}
 	}
@@ -464,16 +450,12 @@ func testSBOM(t *testing.T, d dist) {
 		}
 		Components []component
 	}
-	if err := json.Unmarshal([]byte(read(t, d.file(t, "*-linux-"+runtime.GOARCH+".cdx.json"))), &bom); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal([]byte(read(t, d.file(t, "*-linux-"+runtime.GOARCH+".cdx.json"))), &bom))
 	root := t.TempDir()
 	run(t, "tar", "-xzf", d.file(t, "*-linux-"+runtime.GOARCH+".tar.gz"), "-C", root, "--strip-components=1")
 	program := filepath.Join(root, "sbin/gpustack")
 	info, err := buildinfo.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	want := []string{"std " + strings.TrimPrefix(info.GoVersion, "go") + " pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go") + " "}
 	// The binary carries cudaprobe, the one program of purego's.
 	text := ""
@@ -532,17 +514,13 @@ func testARM64(t *testing.T, d dist) {
 	run(t, "tar", "-xzf", d.file(t, "*-linux-arm64.tar.gz"), "-C", prefix, "--strip-components=1")
 	program := filepath.Join(prefix, "sbin/gpustack")
 	file, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer file.Close()
 	if file.Machine != elf.EM_AARCH64 || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC }) {
 		t.Errorf("%s, %v", file.Machine, file.Progs)
 	}
 	wrapper := filepath.Join(prefix, "gpustack")
-	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec qemu-aarch64 "+program+" \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(wrapper, []byte("#!/bin/sh\nexec qemu-aarch64 "+program+" \"$@\"\n"), 0o755))
 	if out := run(t, wrapper, "--version"); !strings.Contains(out, distDescribe) {
 		t.Errorf("--version: %s", out)
 	}

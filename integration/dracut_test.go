@@ -11,6 +11,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 )
 
@@ -44,28 +45,20 @@ func layDracutNode(t *testing.T) dracutNode {
 		n.write(t, modules+"/"+list, "")
 	}
 	root, err := host.NewRoot(n.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	plan, err := n.early.Plan(edit.Observe(root, initramfs.PlanFiles()...), initramfs.Dracut)
 	if err == nil {
 		err = plan.Apply(context.Background(), root)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return n
 }
 
 func (n dracutNode) write(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join(n.dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 // dracut makes an initramfs of the node with dracut, in a mount namespace where the
@@ -186,9 +179,7 @@ if command -v take; then echo take is left; fi
 func runHook(t *testing.T, dir string) {
 	t.Helper()
 	for name, text := range map[string]string{"boot": bootDracut, "usr/bin/busybox": read(t, "/bin/busybox"), "usr/bin/dash": read(t, "/bin/dash")} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	shells := map[string][]string{"dash": {"dash"}, "busybox": {"busybox", "sh"}}
 	// dracut 106 leaves it out where sh is dash.
@@ -212,9 +203,7 @@ func TestDracutSpoiled(t *testing.T) {
 	node := layDracutNode(t)
 	module := filepath.Join(node.dir, "usr/lib/dracut/modules.d/99gpustack/module-setup.sh")
 	text := strings.Replace(read(t, module), "pre-udev", "pre-trigger", 1)
-	if err := os.WriteFile(module, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(module, []byte(text), 0o755))
 	node.write(t, dracutOptionsFile, "options vfio-pci ids=10de:11b4\n")
 	node.write(t, "/etc/dracut.conf.d/zzz.conf", "omit_drivers+=\" vfio_iommu_type1 \"\ndracutmodules=base\n")
 	c := readImage(t, node.dracut(t, "--no-hostonly", "--gzip"))

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/explain"
 	"gpustack/nova/explain/explaintest"
@@ -39,9 +40,7 @@ func TestExplainHost(t *testing.T) {
 	peer := startAnswerer(t, "ask_judge.py")
 	version, release := novaOf(t, peer)
 	all, err := explaintest.All(seed, *hostCases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	able, differ := 0, 0
 	for k := range all {
 		code := askHost(t, peer, k, release)
@@ -73,9 +72,7 @@ func checkRecord(t *testing.T, peer *answerer, version string, release nova.Rele
 	}
 	words := strings.Split(string(text), "\n")
 	all, err := explaintest.All(recordedSeed, recordedCases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	record, n := []string{fmt.Sprintf("# Nova %s, seed %d: a line for each kept and %d random cases of nova/explain/explaintest, by templates/nova/judge.py",
 		version, recordedSeed, recordedCases)}, 0
 	for k := range all {
@@ -91,9 +88,7 @@ func checkRecord(t *testing.T, peer *answerer, version string, release nova.Rele
 		}
 	}
 	if *hostRecord {
-		if err := os.WriteFile(name, []byte(strings.Join(record, "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(name, []byte(strings.Join(record, "\n")+"\n"), 0o600))
 	}
 }
 
@@ -113,17 +108,11 @@ func novaOf(t *testing.T, peer *answerer) (version string, r nova.Release) {
 func askHost(t *testing.T, peer *answerer, k explaintest.Kept, r nova.Release) *explain.Answer {
 	t.Helper()
 	facts, err := k.Case.Facts(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	question, err := facts.Question()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	text, err := json.Marshal(question)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var printed json.RawMessage
 	peer.ask(t, string(text), &printed)
 	answer, err := explain.ParseAnswer(printed, question)
@@ -137,8 +126,6 @@ func askHost(t *testing.T, peer *answerer, k explaintest.Kept, r nova.Release) *
 func asKept(t *testing.T, k explaintest.Kept) string {
 	t.Helper()
 	text, err := json.Marshal(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return "\nfor kept.jsonl of nova/explain/explaintest:\n" + string(text)
 }

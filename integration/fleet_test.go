@@ -8,9 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/fleet/fleettest"
+	"gpustack/host/hosttest"
 )
 
 // TestFleetInventory: Python's parser of YAML, which Ansible uses, reads from fleet plan what a
@@ -28,9 +27,7 @@ func TestFleetInventory(t *testing.T) {
 		services = append(services, map[string]string{"Host": host, "Zone": "az1", "Status": "enabled", "State": "up"})
 	}
 	text, err := json.Marshal(services)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	zones := filepath.Join(dir, "services.json")
 	write(t, zones, string(text))
 	plan := []string{"fleet", "plan", filepath.Join(dir, "nodes"), "--keep", "16", "--map", zones,
@@ -38,9 +35,7 @@ func TestFleetInventory(t *testing.T) {
 	cmd := exec.Command("/usr/bin/python3", "-c", "import json, sys, yaml; json.dump(yaml.safe_load(sys.stdin), sys.stdout)")
 	cmd.Stdin = strings.NewReader(run(t, gpustack, append(plan, "ansible-inventory")...))
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var inventory map[string]map[string]map[string]map[string]map[string]struct{} // all, children, group, hosts, host
 	if err := json.Unmarshal(out, &inventory); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -51,9 +46,7 @@ func TestFleetInventory(t *testing.T) {
 			Nodes  []string `json:"node_names"`
 		}
 	}
-	if err := json.Unmarshal([]byte(run(t, gpustack, append(plan, "json")...)), &report); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal([]byte(run(t, gpustack, append(plan, "json")...)), &report))
 	want := map[string]map[string]map[string]struct{}{}
 	placed := 0
 	for _, w := range report.Waves {
@@ -64,9 +57,7 @@ func TestFleetInventory(t *testing.T) {
 		}
 		want[fmt.Sprintf("wave_%02d", w.Number)] = map[string]map[string]struct{}{"hosts": hosts}
 	}
-	if diff := cmp.Diff(want, inventory["all"]["children"]); diff != "" {
-		t.Errorf("(-plan +inventory):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "plan and inventory", want, inventory["all"]["children"])
 	if placed != len(names) || len(report.Waves) < 5 {
 		t.Errorf("%d nodes in %d waves", placed, len(report.Waves))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/hosttest"
 )
 
 // grubProbe answers what grub-mkconfig asks of disks: here is one, of which /etc/loop
@@ -56,13 +57,9 @@ func TestUpdateGrub(t *testing.T) {
 	first := read(t, menu)
 	in(gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
 	r, err := host.NewRoot(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	entries, err := boot.ReadMenu(r, "/boot/grub/grub.cfg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var got []string
 	for _, e := range entries {
 		if len(e.Args.Values("init")) == 0 { // one for each init that this machine has
@@ -88,21 +85,15 @@ func TestUpdateGrub(t *testing.T) {
 		t.Errorf("(-want +got):\n%s\n%s", diff, read(t, menu))
 	}
 	// From here on the disk is a loop device, as in a chroot without udev.
-	if err := os.WriteFile(filepath.Join(root, "etc/loop"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "etc/loop"), nil, 0o644))
 	prepared := read(t, menu)
 	_, talk, status := inDebian(t, root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
 	if status != 1 || !strings.Contains(talk, "the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0") ||
 		!strings.Contains(talk, "\ngpustack: error: the files from before the program ran were restored\n") || read(t, menu) != prepared {
 		t.Errorf("exit status %d: %s\n%s", status, talk, cmp.Diff(prepared, read(t, menu)))
 	}
-	if err := os.Remove(filepath.Join(root, "etc/loop")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(filepath.Join(root, "etc/loop")))
 	in(gpustack, "undo", "--root", root, "--yes")
 	in(gpustack, "undo", "--root", root, "--yes")
-	if diff := cmp.Diff(first, read(t, menu)); diff != "" {
-		t.Errorf("after undo (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "after undo", first, read(t, menu))
 }

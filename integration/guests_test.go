@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/race"
 )
 
@@ -161,9 +162,7 @@ func TestGuestsInContainer(t *testing.T) {
 		t.Fatalf("exit status %d: %s", status, stderr)
 	}
 	r, err := guest.Decode([]byte(stdout))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if why := unread(r, "processes"); !strings.Contains(why, "only the processes of a container are visible") || r.Guests != nil {
 		t.Errorf("%s: %+v", why, r)
 	}
@@ -206,13 +205,9 @@ func fakeQEMU(t testing.TB, name string, arguments ...string) (pid int) {
 func shellAs(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile("/bin/sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(path, data, 0o755))
 	return path
 }
 
@@ -221,16 +216,10 @@ func shellAs(t testing.TB, name string) string {
 func startReady(t testing.TB, cmd *exec.Cmd) (pid int) {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		stdin.Close()
 		cmd.Wait()
@@ -276,14 +265,10 @@ func BenchmarkGuests(b *testing.B) {
 	}
 	to := func(name, target string) {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)); err != nil {
-			b.Fatal(err)
-		}
+		hosttest.NoError(b, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)))
 	}
 	write(b, filepath.Join(root, "proc/uptime"), "1000.00 1000.00\n")
-	if err := os.MkdirAll(filepath.Join(root, "sys/bus/pci/devices"), 0o755); err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, os.MkdirAll(filepath.Join(root, "sys/bus/pci/devices"), 0o755))
 	to("proc/1/ns/pid", "pid:[4026531836]")
 	for pid := 1; pid <= 2000; pid++ {
 		dir := fmt.Sprintf("proc/%d", pid)

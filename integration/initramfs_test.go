@@ -17,6 +17,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
 	"gpustack/host/pci"
 )
@@ -76,13 +77,9 @@ const toolsConfiguration = "/etc/initramfs-tools"
 func readImage(t *testing.T, image string) initramfs.Content {
 	t.Helper()
 	root, err := host.NewRoot(filepath.Dir(image))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	c, err := initramfs.Read(root, "/"+filepath.Base(image), isSmall)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return c
 }
 
@@ -117,9 +114,7 @@ func compareImage(t *testing.T, c initramfs.Content, names []string, dirs ...str
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 	}
 	if files != len(c.Files) || files < 10 {
 		t.Errorf("%d files, theirs %d", len(c.Files), files)
@@ -215,14 +210,10 @@ func (b bootCase) boot(t *testing.T, dir string, argv ...string) string {
 	maps.Copy(files, b.files)
 	// What another case has left goes.
 	for _, name := range []string{"sys", "proc/vmcore", "run/modprobe.d"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(filepath.Join(dir, name)))
 	}
 	const devices = "sys/bus/pci/devices"
-	if err := os.MkdirAll(filepath.Join(dir, devices), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(dir, devices), 0o755))
 	for name, text := range files {
 		file := filepath.Join(dir, name)
 		if name[0] != '/' {
@@ -234,9 +225,7 @@ func (b bootCase) boot(t *testing.T, dir string, argv ...string) string {
 			}
 		}
 		// In an image that root has made, dev/kmsg is the kernel's own.
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.RemoveAll(file), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.RemoveAll(file), os.WriteFile(file, []byte(text), 0o644)))
 	}
 	out, talk, status := try(t, exec.Command("chroot", append([]string{dir}, argv...)...))
 	if status != 0 {
@@ -269,12 +258,8 @@ func TestInitramfs(t *testing.T) {
 	const kernel = "6.1.0-28-amd64"
 	for _, m := range []string{"vfio/vfio", "vfio/vfio_iommu_type1", "vfio/pci/vfio-pci"} {
 		file := filepath.Join(root, "lib/modules", kernel, "kernel/drivers", m+".ko")
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, kernelModule(filepath.Base(m)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		hosttest.NoError(t, os.WriteFile(file, kernelModule(filepath.Base(m)), 0o644))
 	}
 	image, dir := makeInitramfs(t, root, kernel, "gzip", toolsConfiguration)
 	dir = filepath.Join(dir, "main")
@@ -317,17 +302,13 @@ func TestCrashImages(t *testing.T) {
 	run(t, gpustack, "host", "prepare", "--root", root, "--device", "0000:65:00.0", "--yes")
 	const kernel = "6.1.0-28-amd64"
 	file := filepath.Join(root, "lib/modules", kernel, "kernel/drivers/vfio/pci/vfio-pci.ko")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, kernelModule("vfio-pci"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, kernelModule("vfio-pci"), 0o644)))
 	tools, _ := makeInitramfs(t, root, kernel, "gzip", "/var/lib/kdump/initramfs-tools")
 
 	node := layDracutNode(t)
 	const module = "/usr/lib/dracut/modules.d/99kdumpbase/module-setup.sh"
 	node.write(t, module, "#!/bin/bash\ncheck() { return 0; }\ninstall() { :; }\n")
-	if err := os.Chmod(filepath.Join(node.dir, module), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(filepath.Join(node.dir, module), 0o755))
 	for name, image := range map[string]string{"initramfs-tools": tools, "dracut": node.dracut(t, "--hostonly", "--gzip", "--modules", "base systemd-modules-load", "--add", "kdumpbase")} {
 		c := readImage(t, image)
 		for _, file := range c.Names {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestInside makes a tree with packages that would install a boot loader and start a service:
@@ -68,9 +70,7 @@ func TestInside(t *testing.T) {
 func rootedIn(t *testing.T, dir string) []string {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return slices.DeleteFunc(processes, func(proc string) bool {
 		root, err := os.Readlink(filepath.Join(proc, "root"))
 		return err != nil || !strings.HasPrefix(root, dir) // it has ended

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // TestInstalled runs make install, which only copies what make build has made: it needs no Go.
@@ -19,17 +19,11 @@ func TestInstalled(t *testing.T) {
 	path := t.TempDir()
 	for _, name := range []string{"sh", "install"} {
 		program, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(program, filepath.Join(path, name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
+		hosttest.NoError(t, os.Symlink(program, filepath.Join(path, name)))
 	}
 	program, err := exec.LookPath("make")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	dir := t.TempDir()
 	install := exec.Command(program, "-C", "..", "install", "DESTDIR="+dir, "PREFIX=/usr")
 	install.Env = []string{"PATH=" + path}
@@ -38,9 +32,7 @@ func TestInstalled(t *testing.T) {
 	}
 
 	program = filepath.Join(dir, "usr/sbin/gpustack")
-	if diff := cmp.Diff(run(t, "../build/gpustack", "--version"), run(t, program, "--version")); diff != "" {
-		t.Errorf("--version (-built +installed):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "--version", run(t, "../build/gpustack", "--version"), run(t, program, "--version"))
 	t.Run("manual", func(t *testing.T) {
 		pages, err := filepath.Glob(filepath.Join(dir, "usr/share/man/man8/gpustack*.8"))
 		if err != nil || len(pages) < 10 {
@@ -71,9 +63,7 @@ func TestInstalled(t *testing.T) {
 			}
 			for _, file := range files {
 				name := strings.TrimPrefix(file, "../")
-				if diff := cmp.Diff(read(t, file), read(t, filepath.Join(dir, "usr/share/doc/gpustack-nova", name))); diff != "" {
-					t.Errorf("%s (-checkout +installed):\n%s", name, diff)
-				}
+				hosttest.EqualIn(t, name, read(t, file), read(t, filepath.Join(dir, "usr/share/doc/gpustack-nova", name)))
 			}
 		}
 	})

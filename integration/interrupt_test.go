@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -61,12 +62,8 @@ func TestInterruptedPrograms(t *testing.T) {
 				t.Errorf("exit status %d, want %q:\n%s", status, test.want, s.Output())
 			}
 			unmark(t, root)
-			if diff := cmp.Diff(before, configured(t, root)); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
-			if diff := cmp.Diff(recorded, undated(run(t, gpustack, "history", "--root", root, "-o", "json"))); diff != "" {
-				t.Errorf("history (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, configured(t, root))
+			hosttest.EqualIn(t, "history", recorded, undated(run(t, gpustack, "history", "--root", root, "-o", "json")))
 			if menu(t, root) != arguments && test.slow == "update-grub" {
 				t.Errorf("menu: %q", menu(t, root))
 			}
@@ -101,9 +98,7 @@ func TestUnheard(t *testing.T) {
 			t.Parallel()
 			root := layRebuild(t)
 			const talk = `i=0; while [ $i -lt 9000 ]; do echo "line $i"; echo "line $i of standard error" >&2; i=$((i+1)); done` + "\n"
-			if err := os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(updateInitramfs+talk), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(updateInitramfs+talk), 0o755))
 			before := configured(t, root)
 			mark(t, root, "update-initramfs")
 			cmd := mounted(root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
@@ -117,20 +112,14 @@ func TestUnheard(t *testing.T) {
 				status = s.Wait()
 			} else {
 				r, w, err := os.Pipe()
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				cmd.Stdout, cmd.Stderr = w, w
-				if err := errors.Join(cmd.Start(), w.Close()); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, errors.Join(cmd.Start(), w.Close()))
 				go io.Copy(io.Discard, r)
 				await(t, filepath.Join(root, "etc/slow/begun"))
 				r.Close()
 				if test.signal != nil {
-					if err := cmd.Process.Signal(test.signal); err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, cmd.Process.Signal(test.signal))
 					time.Sleep(300 * time.Millisecond)
 				}
 				mark(t, root, "go")
@@ -151,9 +140,7 @@ func TestUnheard(t *testing.T) {
 			if strings.Contains(history, `"status"`) {
 				t.Errorf("history: %s", history)
 			}
-			if diff := cmp.Diff(before, configured(t, root)); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, configured(t, root))
 		})
 	}
 }
@@ -184,9 +171,7 @@ func TestInterruptedTwice(t *testing.T) {
 	if _, talk, status := try(t, mounted(root, gpustack, "undo", "--root", root, "--yes")); status != 0 {
 		t.Errorf("exit status %d: %s", status, talk)
 	}
-	if diff := cmp.Diff(before, configured(t, root)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and after", before, configured(t, root))
 }
 
 // TestInterruptedDrivers: Ctrl-C and SIGTERM at the questions of the commands that change drivers
@@ -209,9 +194,7 @@ func TestInterruptedDrivers(t *testing.T) {
 			t.Run(name+" "+what, func(t *testing.T) {
 				t.Parallel()
 				root := layRebuild(t)
-				if err := os.Mkdir(filepath.Join(root, "sys/bus/pci/drivers/vfio-pci"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.Mkdir(filepath.Join(root, "sys/bus/pci/drivers/vfio-pci"), 0o755))
 				if test.bound {
 					bindByHand(t, root, function)
 				}
@@ -238,9 +221,7 @@ func TestInterruptedDrivers(t *testing.T) {
 				if status := s.Wait(); status != 130 || !strings.Contains(s.Output(), "\ngpustack: error: interrupted, nothing was changed\n") {
 					t.Errorf("exit status %d:\n%s", status, s.Output())
 				}
-				if diff := cmp.Diff(before, state()); diff != "" {
-					t.Errorf("(-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "before and after", before, state())
 			})
 		}
 	}
@@ -250,20 +231,12 @@ func TestInterruptedDrivers(t *testing.T) {
 func bindByHand(t *testing.T, root, function string) {
 	t.Helper()
 	journal := filepath.Join(root, "var/lib/gpustack/journal")
-	if err := os.MkdirAll(journal, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(journal, 0o700))
 	for _, number := range []string{"0", "1"} {
 		link := filepath.Join(root, function+number, "driver")
-		if err := os.Remove(link); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink("../../../../bus/pci/drivers/vfio-pci", link); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, function+number, "driver_override"), []byte("vfio-pci\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(link))
+		hosttest.NoError(t, os.Symlink("../../../../bus/pci/drivers/vfio-pci", link))
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, function+number, "driver_override"), []byte("vfio-pci\n"), 0o644))
 	}
 	change := func(number, driver string) string {
 		return fmt.Sprintf(`{"address": "0000:84:00.%s", "iommu_group": 32, "any": false, "before": {"driver": %q, "driver_override": null}, "after": {"driver": "vfio-pci", "driver_override": "vfio-pci"}}`, number, driver)
@@ -271,30 +244,22 @@ func bindByHand(t *testing.T, root, function string) {
 	entry := fmt.Sprintf(`{"schema": 1, "id": 1, "kind": "journal entry", "changes": "drivers", "command": "host bind", "status": "done", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": "2026-03-01T08:00:01Z",
 		"files": [], "programs": null, "left": null, "restart": null, "rows": null, "drivers": {"boot_id": %q, "release": false, "services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null}, "functions": [%s, %s]}}`,
 		strings.TrimSpace(read(t, "/proc/sys/kernel/random/boot_id")), change("0", "nouveau"), change("1", "snd_hda_intel"))
-	if err := os.WriteFile(filepath.Join(journal, "0001.json"), []byte(entry), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(journal, "0001.json"), []byte(entry), 0o600))
 }
 
 // mark makes a program of the node slow, or lets a slow one go on.
 func mark(t *testing.T, root, name string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(root, "etc/slow", name), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "etc/slow", name), nil, 0o644))
 }
 
 // unmark makes all programs fast again.
 func unmark(t *testing.T, root string) {
 	t.Helper()
 	marks, err := filepath.Glob(filepath.Join(root, "etc/slow/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, name := range marks {
-		if err := os.Remove(name); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(name))
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -24,9 +26,7 @@ func TestInventorySpecs(t *testing.T) {
 		}
 		root := layMachine(t, devices, map[string]string{"etc/hostname": host + "\n"})
 		var document map[string]any
-		if err := json.Unmarshal([]byte(run(t, gpustack, "host", "scan", "--root", root, "-o", "json")), &document); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal([]byte(run(t, gpustack, "host", "scan", "--root", root, "-o", "json")), &document))
 		for _, d := range document["devices"].([]any) {
 			device := d.(map[string]any)
 			device["role"] = roles[device["address"].(string)]
@@ -35,9 +35,7 @@ func TestInventorySpecs(t *testing.T) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, host+".json"), text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return devices
 	}
 	const a, b, c = "0000:84:00.0", "0000:88:00.0", "0000:8c:00.0"

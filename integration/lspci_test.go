@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -25,9 +24,7 @@ func TestScanAgreesWithLspci(t *testing.T) {
 		writeConfigs(t, roots[name])
 	}
 	tables, err := layNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for table, root := range tables {
 		roots[filepath.Base(table)] = root
 	}
@@ -54,12 +51,8 @@ func TestScanAgreesWithLspci(t *testing.T) {
 			ours := run(t, gpustack, "host", "scan", "--all", "-o", "json", "--root", root, "--pci-ids", list)
 			theirs := run(t, "lspci", "-D", "-vmm", "-nn", "-k", "-i", list, "-O", "hwdb.disable=1", "-O", "sysfs.path="+filepath.Join(root, "sys/bus/pci"))
 			var report struct{ Devices []pci.Device }
-			if err := json.Unmarshal([]byte(ours), &report); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(lspci(theirs), likeLspci(report.Devices)); diff != "" {
-				t.Errorf("(-lspci +gpustack):\n%s", diff)
-			}
+			hosttest.NoError(t, json.Unmarshal([]byte(ours), &report))
+			hosttest.EqualIn(t, "lspci and gpustack", lspci(theirs), likeLspci(report.Devices))
 		})
 	}
 }
@@ -132,9 +125,7 @@ func missingConfigs(t testing.TB, root string) (missing []string) {
 func functions(t testing.TB, root string) []string {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(root, "sys/bus/pci/devices/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return dirs
 }
 
@@ -145,13 +136,9 @@ func writeConfigs(t testing.TB, root string) {
 	for _, dir := range functions(t, root) {
 		attribute := func(name string) int {
 			text, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 0, 32)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			return int(n)
 		}
 		config := make([]byte, 64)
@@ -170,8 +157,6 @@ func writeConfigs(t testing.TB, root string) {
 		if regexp.MustCompile(`\.[1-7]$`).MatchString(dir) {
 			config[14] |= 0x80
 		}
-		if err := os.WriteFile(filepath.Join(dir, "config"), config, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "config"), config, 0o600))
 	}
 }

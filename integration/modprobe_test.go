@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/modprobe"
 )
 
@@ -30,9 +31,7 @@ func TestModprobe(t *testing.T) {
 	const vfio = "insmod drivers/vfio/pci/vfio-pci.ko ids=8086:1533 disable_vga=1 ids=8086:1533,10de:11b4,10de:0e0a"
 	for module, file := range map[string]string{"nouveau": "drivers/gpu/drm/nouveau/nouveau.ko", "snd_hda_intel": "sound/pci/hda/snd-hda-intel.ko"} {
 		want := []string{vfio, "insmod " + file}
-		if diff := cmp.Diff(want, loads(module)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", module, diff)
-		}
+		hosttest.EqualIn(t, module, want, loads(module))
 	}
 	if out := mustInDebian(t, root, "chroot", root, "systemd-analyze", "cat-config", "modules-load.d"); !strings.HasSuffix(out, "\nvfio\nvfio_iommu_type1\nvfio_pci\nkvm\nkvm_intel\n") {
 		t.Errorf("loaded at boot:\n%s", out)
@@ -56,13 +55,9 @@ func TestModprobeConf(t *testing.T) {
 		"etc/modprobe.d/slashes.conf":      "# old \\\nblacklist my_old\nblacklist my_nou\\veau\nblacklist my_f\\\\g\nblacklist my_nou\\\nvidia\nblacklist my_last\\",
 	})
 	r, err := host.NewRoot(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	conf, err := modprobe.ReadConf(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var ours, theirs []string
 	for _, command := range []string{"blacklist", "options"} { // modprobe prints them in this order
 		for _, o := range conf {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -18,9 +19,7 @@ import (
 // or newer than the table.
 func TestAliasNamesOfAllProducts(t *testing.T) {
 	f, err := os.Open("/usr/share/misc/pci.ids")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer f.Close()
 	legal := regexp.MustCompile(`^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$`)
 	renamed := []pci.ID{0x20fd} // called A100T before it was on sale
@@ -70,9 +69,7 @@ func TestAliasNamesOfAllProducts(t *testing.T) {
 			t.Errorf("%s is %s in pci.ids, but %s in the table", id, text, name)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lines.Err())
 	if named < 1000 || ours < 100 {
 		t.Errorf("%d products have a name, %d of them one of the table: is pci.ids whole?", named, ours)
 	}

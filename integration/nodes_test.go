@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // nodes is the folder of real machines as tables of PCI functions. Its README.md names the source
@@ -38,9 +38,7 @@ var layNodes = sync.OnceValues(func() (map[string]string, error) {
 // TestNodeSources: README.md of the tables names the source of each of them, and no other.
 func TestNodeSources(t *testing.T) {
 	tables, err := filepath.Glob(nodes + "/*.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var want, named []string
 	for _, table := range tables {
 		want = append(want, filepath.Base(table))
@@ -53,24 +51,18 @@ func TestNodeSources(t *testing.T) {
 		}
 	}
 	slices.Sort(named)
-	if diff := cmp.Diff(want, named); diff != "" {
-		t.Errorf("(-tables +README.md):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "(-tables +README.md)", want, named)
 }
 
 // TestNodes: each fact that a table states of a real machine is in the JSON.
 func TestNodes(t *testing.T) {
 	roots, err := layNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	facts := 0
 	for table, root := range roots {
 		t.Run(filepath.Base(table), func(t *testing.T) {
 			var report struct{ Devices []map[string]any }
-			if err := json.Unmarshal([]byte(run(t, gpustack, "host", "scan", "--all", "-o", "json", "--root", root)), &report); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, json.Unmarshal([]byte(run(t, gpustack, "host", "scan", "--all", "-o", "json", "--root", root)), &report))
 			scanned := map[string]map[string]any{}
 			for _, d := range report.Devices {
 				scanned[d["address"].(string)] = d
@@ -138,8 +130,6 @@ func stated(row map[string]string, rows map[string]map[string]string) map[string
 func number(t testing.TB, s string) float64 {
 	t.Helper()
 	n, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return n
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -93,18 +95,10 @@ func TestNova(t *testing.T) {
 			t.Run(name+", "+role, func(t *testing.T) {
 				root := t.TempDir()
 				file := filepath.Join(root, "etc/nova/nova.conf")
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.MkdirAll(filepath.Join(root, installed[0]), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(text), 0o640); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Chown(file, 0, 998); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+				hosttest.NoError(t, os.MkdirAll(filepath.Join(root, installed[0]), 0o755))
+				hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o640))
+				hosttest.NoError(t, os.Chown(file, 0, 998))
 				var before, after novaSays
 				peer.ask(t, file, &before)
 				argv := []string{"nova", "configure", "--root", root, "--role", role, "--alias", "K4200=10de:11b4,device_type=type-PCI,numa_policy=preferred", "--placement", "--yes"}
@@ -120,9 +114,7 @@ func TestNova(t *testing.T) {
 				if len(after.Errors) > 0 {
 					t.Fatalf("Nova: %v\n%s", after.Errors, read(t, file))
 				}
-				if diff := cmp.Diff(before.Else, after.Else); diff != "" {
-					t.Errorf("other options (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "other options", before.Else, after.Else)
 				want := []any{"preferred", []any{map[string]any{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}}}
 				if diff := cmp.Diff(any(want), after.Aliases["K4200"]); diff != "" || !slices.Equal(after.Requested, []int{2}) {
 					t.Errorf("alias, requested %v:\n%s", after.Requested, diff)
@@ -163,9 +155,7 @@ func TestNova(t *testing.T) {
 				var undone novaSays
 				peer.ask(t, file, &undone)
 				before.Report = computes
-				if diff := cmp.Diff(before, undone); diff != "" {
-					t.Errorf("undone (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "undone", before, undone)
 				if out := run(t, "stat", "-c", "%a %u:%g", file); out != "640 0:998\n" {
 					t.Errorf("mode and owner: %s", out)
 				}
@@ -189,17 +179,11 @@ func removeAlias(t *testing.T, peer *answerer, root, role string) {
 		before.Specs = slices.DeleteFunc(before.Specs, isIts)
 	}
 	delete(before.Aliases, "K4200")
-	if diff := cmp.Diff(before.Specs, after.Specs, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("--remove-alias: specs (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(before.Aliases, after.Aliases, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("--remove-alias: aliases (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "--remove-alias: specs", before.Specs, after.Specs, cmpopts.EquateEmpty())
+	hosttest.EqualIn(t, "--remove-alias: aliases", before.Aliases, after.Aliases, cmpopts.EquateEmpty())
 	if diff := cmp.Diff(before.Else, after.Else); diff != "" || before.Report != after.Report || !slices.Equal(before.Filters, after.Filters) {
 		t.Errorf("--remove-alias: report_in_placement %v, filters %v, other options (-before +after):\n%s", after.Report, after.Filters, diff)
 	}
 	run(t, gpustack, "undo", "--root", root, "--yes")
-	if diff := cmp.Diff(text, read(t, file)); diff != "" {
-		t.Errorf("--remove-alias, undone (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "--remove-alias, undone", text, read(t, file))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 )
 
@@ -41,22 +42,14 @@ func TestNovaPrograms(t *testing.T) {
 			for file, text := range files {
 				isInUse = isInUse || strings.Contains(text, alias)
 				path := filepath.Join(dir, "etc/nova", file)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+				hosttest.NoError(t, os.WriteFile(path, []byte(text), 0o640))
 			}
 			run(t, gpustack, "nova", "configure", "--root", dir, "--role", "all", "--release", "zed", "--alias", "K4200=10de:11b4", "--placement", "--yes")
 			root, err := host.NewRoot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			all, err := nova.Files(root, nova.DefaultConf, nova.All)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, program := range nova.All.Programs() {
 				var found, folders, named []string // in nova.conf.d and the like; as a command line names them
 				for _, file := range all {

@@ -34,16 +34,10 @@ func startAnswerer(t testing.TB, script string) *answerer {
 	cmd := exec.Command("/usr/bin/python3", script)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		in.Close()
 		cmd.Wait()
@@ -62,9 +56,7 @@ func (a *answerer) ask(t testing.TB, question string, answer any) {
 	if err != nil {
 		t.Fatalf("%v (make integration runs the tests where all that they need is installed)", err)
 	}
-	if err := json.Unmarshal(line, answer); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(line, answer))
 }
 
 // oslo returns the options by section and key as oslo.config reads them, or false
@@ -131,13 +123,9 @@ func TestFilesAgainstOslo(t *testing.T) {
 			var want struct{ Files []string }
 			peer.ask(t, strings.Join([]string{"find", root.Path("/"), home, program}, "\t"), &want)
 			all, err := nova.Files(root, nova.DefaultConf, role)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			strays, err := nova.Elsewhere(root, role)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			names := slices.DeleteFunc(all, func(name string) bool {
 				by := nova.ReadBy(name, nova.DefaultConf)
 				return by != "" && by != program
@@ -201,9 +189,7 @@ func FuzzConfAgainstOslo(f *testing.F) {
 			t.Fatalf("%q (-oslo.config +gpustack):\n%s", text, diff)
 		}
 		file, err := conf.Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		const value = `{"name": "K4200", "vendor_id": "10de"}`
 		after, err := file.Set(conf.Setting{
 			Names:  []conf.Name{{Section: "pci", Key: "alias"}, {Section: "DEFAULT", Key: "pci_alias"}},

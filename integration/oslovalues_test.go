@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 )
@@ -21,9 +22,7 @@ type asValues struct {
 func askValues(t *testing.T, peer *answerer, files ...string) (answer asValues) {
 	t.Helper()
 	texts, err := json.Marshal(files)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	peer.ask(t, "values\t"+string(texts), &answer)
 	return answer
 }
@@ -51,9 +50,7 @@ func TestFiltersAgainstOslo(t *testing.T) {
 				text += "[filter_scheduler]\nenabled_filters =\n"
 			}
 			file, err := conf.Parse([]byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			texts, side.Files = append(texts, text), append(side.Files, conf.Source{Name: fmt.Sprint(i), File: file})
 		}
 		want, got := askValues(t, peer, texts...), side.Filters(nova.Wallaby)

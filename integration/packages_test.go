@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // aptMachine is a folder that apt and dpkg install into, with a repository of its own. apart is
@@ -26,9 +28,7 @@ func newAptMachine(t *testing.T) aptMachine {
 		m.repository, filepath.Join(m.root, "var/lib/dpkg/info"), filepath.Join(m.root, "var/lib/dpkg/updates"),
 		filepath.Join(dir, "state/lists/partial"), filepath.Join(dir, "cache/archives/partial"), filepath.Join(dir, "log"), filepath.Join(dir, "etc/preferences.d"), filepath.Join(dir, "etc/apt.conf.d"),
 	} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(folder, 0o755))
 	}
 	for file, text := range map[string]string{
 		filepath.Join(m.root, "var/lib/dpkg/status"): "",
@@ -37,9 +37,7 @@ func newAptMachine(t *testing.T) aptMachine {
 			"Dir::Etc \"%[1]s/etc\";\nAPT::Architecture \"amd64\";\nAPT::Sandbox::User \"root\";\n"+
 			"DPkg::Options:: \"--root=%[2]s\";\nDPkg::Options:: \"--log=%[1]s/log/dpkg.log\";\n", dir, m.root),
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	return m
 }
@@ -53,25 +51,17 @@ func (m aptMachine) offer(t *testing.T, name, fields string, files map[string]st
 	maps.Copy(all, files)
 	for file, text := range all {
 		path := filepath.Join(tree, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		hosttest.NoError(t, os.WriteFile(path, []byte(text), 0o755))
 	}
 	deb := filepath.Join(m.repository, name+".deb")
 	run(t, "dpkg-deb", "--build", "--root-owner-group", tree, deb)
 	// What dpkg-scanpackages would write, which is in a package of its own.
 	info, err := os.Stat(deb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	sum, _, _ := strings.Cut(run(t, "sha256sum", deb), " ")
 	list, err := os.OpenFile(filepath.Join(m.repository, "Packages"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer list.Close()
 	if _, err := fmt.Fprintf(list, "%sFilename: ./%s.deb\nSize: %d\nSHA256: %s\n\n", all["DEBIAN/control"], name, info.Size(), sum); err != nil {
 		t.Fatal(err)
@@ -150,9 +140,9 @@ func TestPackages(t *testing.T) {
 					t.Errorf("in an overlay: exit status %d, installed: %v\n%s", status, installed, talk)
 				}
 				run(t, "dpkg", "--root="+m.root, "--force-all", "--purge", "package")
-				if err := errors.Join(os.RemoveAll(filepath.Join(m.repository, "package.deb")), os.RemoveAll(filepath.Join(m.repository, "needed.deb"))); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, errors.Join(
+					os.RemoveAll(filepath.Join(m.repository, "package.deb")),
+					os.RemoveAll(filepath.Join(m.repository, "needed.deb"))))
 			}
 		})
 	}

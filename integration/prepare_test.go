@@ -11,7 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -20,9 +21,7 @@ import (
 func inPlace(t testing.TB) (root string) {
 	t.Helper()
 	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
-	if err := os.WriteFile(filepath.Join(root, "usr/sbin/grub-mkconfig"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "usr/sbin/grub-mkconfig"), []byte("#!/bin/sh\n"), 0o755))
 	return root
 }
 
@@ -60,9 +59,7 @@ func configured(t testing.TB, root string) map[string]string {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 	}
 	return files
 }
@@ -118,17 +115,11 @@ func layTalk(t testing.TB, files map[string]string, without ...string) (root str
 	t.Helper()
 	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
 	for _, name := range without {
-		if err := os.RemoveAll(filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(filepath.Join(root, name)))
 	}
 	for name, text := range files {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
 	}
 	return root
 }
@@ -153,9 +144,7 @@ func killed(t *testing.T, lay func(testing.TB) string) {
 	}{
 		{"prepare", prepareIt, lay, func(t *testing.T, root string) {
 			do(t, prepareIt(root))
-			if diff := cmp.Diff(after, configured(t, root)); diff != "" {
-				t.Errorf("prepared again (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "prepared again", after, configured(t, root))
 			do(t, undoIt(root))
 		}},
 		{"undo", undoIt, func(t testing.TB) string {
@@ -196,9 +185,7 @@ func killed(t *testing.T, lay func(testing.TB) string) {
 					}
 				}
 				stage.further(t, root)
-				if diff := cmp.Diff(before, configured(t, root)); diff != "" {
-					t.Errorf("in the end (-want +got):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "in the end", before, configured(t, root))
 			})
 		}
 	}
@@ -276,9 +263,7 @@ func TestDisks(t *testing.T) {
 			if strings.Contains(test.mount, "tmpfs $ROOT/etc") {
 				return // what was there is gone with the mount
 			}
-			if diff := cmp.Diff(before, configured(t, root)); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, configured(t, root))
 		})
 	}
 }
@@ -287,26 +272,18 @@ func TestDisks(t *testing.T) {
 func TestLockHeld(t *testing.T) {
 	root := inPlace(t)
 	dir := filepath.Join(root, "var/lib/gpustack/journal")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(dir, 0o700))
 	held, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer held.Close()
-	if err := unix.Flock(int(held.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Flock(int(held.Fd()), unix.LOCK_EX))
 	before := configured(t, root)
 	_, talk, status := try(t, exec.Command(gpustack, "host", "prepare", "--root", root, "--yes"))
 	want := "gpustack: error: /var/lib/gpustack/journal: another gpustack is changing this machine\ngpustack: hint: wait until it has ended\n"
 	if status != 1 || talk != want {
 		t.Errorf("exit status %d, %s", status, talk)
 	}
-	if diff := cmp.Diff(before, configured(t, root)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and after", before, configured(t, root))
 }
 
 // TestAsked: on a terminal the plan is shown and then asked for; only yes goes on.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/probe"
 )
 
@@ -17,9 +18,7 @@ import (
 func TestProbeShells(t *testing.T) {
 	t.Parallel()
 	folder, err := filepath.Abs("../nova/probe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	tests := filepath.Join(t.TempDir(), "tests")
 	run(t, "go", "test", "-c", "-o", tests, folder)
 	// The programs that the script uses are Debian's, or those of busybox too.
@@ -31,14 +30,10 @@ func TestProbeShells(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			program, err := exec.LookPath(test.shell)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			bin := t.TempDir()
 			for _, name := range test.programs {
-				if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.Symlink(program, filepath.Join(bin, name)))
 			}
 			cmd := exec.Command(tests, "-test.run", "^TestScript", "-test.v")
 			cmd.Dir = folder
@@ -55,9 +50,7 @@ func TestProbeShells(t *testing.T) {
 // reported, with their ids.
 func TestProbeNodes(t *testing.T) {
 	roots, err := layNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const nonce = "0123abcd"
 	functions := 0
 	for table, root := range roots {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
@@ -20,9 +21,7 @@ import (
 // drivers' interfaces that each library accepts.
 func TestRDMALibraries(t *testing.T) {
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	verbs := rdma.ReadVerbs(root)
 	if verbs.Err != nil || len(verbs.Folders) != 1 {
 		t.Fatalf("%+v", verbs)
@@ -83,13 +82,9 @@ func ptr[T any](v T) *T { return &v }
 func readABI(t *testing.T, p rdma.Provider) (accepted [2]uint32, ok bool) {
 	t.Helper()
 	file, err := filepath.EvalSymlinks(p.File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	f, err := elf.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer f.Close()
 	at := func(address uint64, n int) []byte {
 		for _, s := range f.Sections {
@@ -109,9 +104,7 @@ func readABI(t *testing.T, p rdma.Provider) (accepted [2]uint32, ok bool) {
 			continue
 		}
 		data, err := s.Data()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for ; len(data) >= 24; data = data[24:] {
 			place, addend := binary.LittleEndian.Uint64(data), binary.LittleEndian.Uint64(data[16:])
 			if text := at(addend, len(name)+1); !bytes.Equal(text, append([]byte(name), 0)) {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -30,9 +32,7 @@ type fabric struct {
 func (f *fabric) start(dir string, env []string, program string, args ...string) *exec.Cmd {
 	f.t.Helper()
 	log, err := os.Create(filepath.Join(f.dir, program+"-"+strconv.FormatInt(time.Now().UnixNano(), 36)+".log"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, err)
 	cmd := exec.Command(program, args...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(slices.Clone(f.env), env...), log, log
 	if err := cmd.Start(); err != nil {
@@ -101,15 +101,9 @@ func (f *fabric) tree(name string) string {
 	port := filepath.Join(root, "sys/class/infiniband/ibsim0/ports/1")
 	await(f.t, filepath.Join(root, "sys/class/infiniband_mad/issm0/ibdev")) // the last one
 	// ibsim has not the file link_layer, which kernels have since 2.6.37, and no distribution.
-	if err := os.WriteFile(filepath.Join(port, "link_layer"), []byte("InfiniBand\n"), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "etc/os-release"), []byte("ID=debian\n"), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, os.WriteFile(filepath.Join(port, "link_layer"), []byte("InfiniBand\n"), 0o644))
+	hosttest.NoError(f.t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
+	hosttest.NoError(f.t, os.WriteFile(filepath.Join(root, "etc/os-release"), []byte("ID=debian\n"), 0o644))
 	return root
 }
 
@@ -145,9 +139,8 @@ func TestRDMAFabric(t *testing.T) {
 	f := &fabric{t: t, dir: t.TempDir()}
 	f.env = append(os.Environ(), "IBSIM_SOCKNAME=gpustack-"+strconv.Itoa(os.Getpid()), "OSM_CACHE_DIR="+f.dir, "OSM_TMP_DIR="+f.dir)
 	net := filepath.Join(f.dir, "net")
-	if err := os.WriteFile(net, []byte("Switch 4 \"S1\"\n[1] \"H1\"[1]\n[2] \"H2\"[1]\n\nHca 1 \"H1\"\n[1] \"S1\"[1]\n\nHca 1 \"H2\"\n[1] \"S1\"[2]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t,
+		os.WriteFile(net, []byte("Switch 4 \"S1\"\n[1] \"H1\"[1]\n[2] \"H2\"[1]\n\nHca 1 \"H1\"\n[1] \"S1\"[1]\n\nHca 1 \"H2\"\n[1] \"S1\"[2]\n"), 0o644))
 	f.start(f.dir, nil, "ibsim", "-n", "-s", net)
 	for end := time.Now().Add(time.Minute); f.ask("H1", "ibstat") == ""; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -92,29 +92,21 @@ func TestRDMATest(t *testing.T) {
 		t.Helper()
 		root := hosttest.RDMA(t, "testdata/rdma/debian12-rxe.txtar").Path("/")
 		for _, dir := range []string{"bin", "dev", "usr/bin", "proc"} {
-			if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 		}
 		run(t, "cp", "/bin/busybox", filepath.Join(root, "bin/busybox"))
 		run(t, "cp", gpustack, filepath.Join(root, "bin/gpustack"))
 		for _, name := range []string{"sh", "sleep", "rm"} {
-			if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 		}
 		for name, text := range map[string]string{"dev/null": "", "usr/bin/rping": playedRping, "usr/bin/podman": playedPodman,
 			"sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts": "100\n",
 			"usr/bin/ib_write_bw": playedPerftest, "usr/bin/ib_read_bw": playedPerftest, "usr/bin/ib_write_lat": playedPerftest,
 			"usr/bin/ib_read_lat": playedPerftest, "usr/bin/ib_send_bw": playedPerftest, "usr/bin/ib_send_lat": playedPerftest} {
-			if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o755))
 		}
 		for _, mark := range marks {
-			if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(filepath.Join(root, mark), nil, 0o644))
 		}
 		return root
 	}
@@ -251,9 +243,7 @@ func TestRDMATest(t *testing.T) {
 		if l := one.Measurements[4]; l.Program != "ib_read_lat" || l.Report.Bytes != 2 || l.Contained || l.Report.Latency == nil || l.Report.Latency.P99 != 1.21 {
 			t.Errorf("%s", stdout)
 		}
-		if err := os.Remove(filepath.Join(root, "usr/bin/ib_read_lat")); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(filepath.Join(root, "usr/bin/ib_read_lat")))
 		writeFile(t, filepath.Join(root, "etc/os-release"), "ID=rocky\nID_LIKE=\"rhel centos fedora\"\n")
 		for _, options := range [][]string{{"--perf"}, {"--perf", "--container", "localhost/rdma:1"}} {
 			if _, stderr, status := try(t, command(root, options...)); status != 1 || !strings.Contains(stderr, "error: perftest is not installed\n") ||
@@ -272,9 +262,7 @@ func TestRDMATest(t *testing.T) {
 			t.Fatal(err)
 		}
 		writeFile(t, filepath.Join(root, "usr/local/bin/rping"), playedRping)
-		if err := os.Chmod(filepath.Join(root, "usr/local/bin/rping"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Chmod(filepath.Join(root, "usr/local/bin/rping"), 0o755))
 		podman := strings.Replace(playedPodman, "exec $entry", "exec /usr/local/bin/$entry", 1)
 		writeFile(t, filepath.Join(root, "usr/bin/podman"), podman)
 		stdout, stderr, status := try(t, command(root, "--container", "localhost/rdma:1", "-o", "json"))
@@ -293,9 +281,7 @@ func TestRDMATest(t *testing.T) {
 		if asked := read(t, filepath.Join(root, "asked")); strings.Count(asked, " --device gpustack.local/hca=rxe0 ") < 2 || strings.Contains(asked, "/dev/") {
 			t.Errorf("%s", asked)
 		}
-		if err := os.Remove(filepath.Join(root, "usr/bin/podman")); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(filepath.Join(root, "usr/bin/podman")))
 		if _, stderr, status := try(t, command(root, "--container", "localhost/rdma:1")); status != 1 ||
 			!strings.Contains(stderr, "error: neither podman, docker nor nerdctl is installed\n") {
 			t.Errorf("exit status %d: %s", status, stderr)
@@ -304,19 +290,13 @@ func TestRDMATest(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		t.Parallel()
 		root := lay(t)
-		if err := os.Remove(filepath.Join(root, "usr/bin/rping")); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, "sys/class/infiniband/rxe0/ports/1/state"), []byte("1: DOWN\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(filepath.Join(root, "usr/bin/rping")))
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "sys/class/infiniband/rxe0/ports/1/state"), []byte("1: DOWN\n"), 0o644))
 		_, stderr, status := try(t, command(root))
 		if status != 1 || !strings.Contains(stderr, "rping is not installed") || !strings.Contains(stderr, "apt install rdmacm-utils") {
 			t.Errorf("exit status %d: %s", status, stderr)
 		}
-		if err := os.WriteFile(filepath.Join(root, "usr/bin/rping"), []byte(playedRping), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "usr/bin/rping"), []byte(playedRping), 0o755))
 		_, stderr, status = try(t, command(root))
 		if status != 1 || !strings.Contains(stderr, "error: rxe0 port 1 is not ACTIVE: its state is DOWN (LinkUp)") {
 			t.Errorf("exit status %d: %s", status, stderr)
@@ -332,17 +312,11 @@ func TestRDMATest(t *testing.T) {
 			t.Parallel()
 			root := lay(t)
 			cmd := command(root, options...)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, cmd.Start())
 			await(t, filepath.Join(root, "up"))
 			pid, err := os.ReadFile(filepath.Join(root, "pid"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Process.Signal(signal); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, cmd.Process.Signal(signal))
 			cmd.Wait()
 			if status := cmd.ProcessState.ExitCode(); signal == syscall.SIGINT && status != 130 {
 				t.Errorf("exit status %d", status)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -46,9 +48,7 @@ func session(t *testing.T, blocks []string) (transcripts []string) {
 	if err == nil {
 		err = errors.Join(os.Mkdir(binary, 0o755), os.Symlink(gpustack, filepath.Join(binary, "gpustack")), os.Symlink(folder, filepath.Join(dir, "examples")))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const end = "end of the output"
 	script := "exec 2>&1\n"
 	var commands []string
@@ -89,9 +89,7 @@ func blocks(text string) (blocks []string) {
 func TestTour(t *testing.T) {
 	const file = "../docs/tour.md"
 	commands := session(t, blocks(read(t, file)))
-	if diff := cmp.Diff(commands, demo(t)); diff != "" {
-		t.Errorf("(-docs/tour.md +demo):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "(-docs/tour.md +demo)", commands, demo(t))
 	if last := commands[len(commands)-1]; !strings.HasPrefix(last, "gpustack host check") || !strings.Contains(last, "\n\nready: ") {
 		t.Errorf("the demo does not end with a ready node:\n%s", last)
 	}
@@ -114,9 +112,7 @@ func TestTalk(t *testing.T) {
 			ready[node] = strings.Contains(output, "\n\nready: ")
 		}
 	}
-	if diff := cmp.Diff(map[string]bool{"node": true, "hand": true}, ready); diff != "" {
-		t.Errorf("ready (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "ready", map[string]bool{"node": true, "hand": true}, ready)
 	if lines := strings.Count(read(t, file), "\n"); lines > 250 {
 		t.Errorf("%s has %d lines, more than 250", file, lines)
 	}
@@ -152,9 +148,7 @@ func transcribe(t *testing.T, file string, commands []string) int {
 		t.Fatalf("%s does not show %q", file, commands)
 	}
 	if *update {
-		if err := os.WriteFile(file, []byte(written.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, []byte(written.String()), 0o644))
 	}
 	if diff := cmp.Diff(written.String(), read(t, file)); diff != "" {
 		t.Errorf("(-session +%s):\n%s", file, diff)
@@ -275,8 +269,6 @@ func between(t *testing.T, text, before, after string) string {
 func read(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text)
 }

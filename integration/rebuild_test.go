@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // The programs of a small machine: they make of the configuration what the real
@@ -57,13 +57,9 @@ func layRebuild(t *testing.T, marks ...string) (root string) {
 	t.Helper()
 	root = unpack(t, examples(t)["talk-2xk4200.txtar"])
 	addPrograms(t, root, nodeKernel)
-	if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600), os.Chmod(filepath.Join(root, image), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(os.WriteFile(filepath.Join(root, image), []byte(firstImage), 0o600), os.Chmod(filepath.Join(root, image), 0o600)))
 	for _, mark := range marks {
-		if err := os.WriteFile(filepath.Join(root, mark), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, mark), nil, 0o644))
 	}
 	return root
 }
@@ -73,23 +69,15 @@ func addPrograms(t testing.TB, root, kernel string) {
 	t.Helper()
 	for name, text := range map[string]string{"update-grub": updateGrub, "update-initramfs": updateInitramfs} {
 		text = strings.ReplaceAll(text, nodeKernel, kernel)
-		if err := os.WriteFile(filepath.Join(root, "usr/sbin", name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "usr/sbin", name), []byte(text), 0o755))
 	}
 	for _, dir := range []string{"bin", "dev", "etc/slow", "var/tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	busybox := read(t, "/bin/busybox")
-	if err := os.WriteFile(filepath.Join(root, "bin/busybox"), []byte(busybox), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "bin/busybox"), []byte(busybox), 0o755))
 	for _, tool := range []string{"sh", "find", "rm", "mkdir", "ls", "sed", "cpio", "sleep"} {
-		if err := os.Symlink("busybox", filepath.Join(root, "bin", tool)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Symlink("busybox", filepath.Join(root, "bin", tool)))
 	}
 }
 
@@ -155,9 +143,7 @@ func TestRebuild(t *testing.T) {
 		root := layRebuild(t)
 		menuFile := filepath.Join(root, "boot/grub/grub.cfg")
 		old := read(t, menuFile) + "\tlinux /boot/vmlinuz-4.4.0-1-generic root=/dev/sdz1 ro\n\tlinux /boot/vmlinuz-4.4.0-210-generic root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a11 ro quiet\n"
-		if err := os.WriteFile(menuFile, []byte(old), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(menuFile, []byte(old), 0o644))
 		if _, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes"); status != 0 {
 			t.Errorf("exit status %d: %s", status, talk)
 		}
@@ -175,9 +161,7 @@ func TestRebuild(t *testing.T) {
 	})
 	t.Run("on the machine itself", func(t *testing.T) {
 		root := layRebuild(t)
-		if err := os.WriteFile(filepath.Join(root, "bin/gpustack"), []byte(read(t, gpustack)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "bin/gpustack"), []byte(read(t, gpustack)), 0o755))
 		// Process 1 is one of its own: that of the machine of the tests may be hidden from root too.
 		live := func(args ...string) (string, string, int) {
 			cmd := mounted(root, append([]string{"chroot", root, "/bin/gpustack"}, args...)...)
@@ -236,9 +220,7 @@ func TestRebuild(t *testing.T) {
 				t.Errorf("left: %v, %v", left, err)
 			}
 			// The next run goes on from there.
-			if err := os.Remove(filepath.Join(root, test.mark)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Remove(filepath.Join(root, test.mark)))
 			_, talk, status = call(t, root, "host", "prepare", "--root", root, "--yes")
 			if want := "gpustack: entry 1 was waiting for its programs: finished\n"; status != 0 || !strings.Contains(talk, want) {
 				t.Errorf("exit status %d: %s", status, talk)
@@ -246,9 +228,7 @@ func TestRebuild(t *testing.T) {
 			if got := menu(t, root); got != arguments+" intel_iommu=on iommu=pt" {
 				t.Errorf("menu: %q", got)
 			}
-			if diff := cmp.Diff("nothing to do: the files are as planned", lastLine(t, root, call)); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, "nothing to do: the files are as planned", lastLine(t, root, call))
 		})
 	}
 }
@@ -259,14 +239,10 @@ func TestRebuildWithoutRoom(t *testing.T) {
 	root := layRebuild(t, "etc/few")
 	before := strings.Repeat("x", 300000)
 	large := updateInitramfs + "/bin/busybox dd if=/dev/zero bs=1000 count=300 >> /boot/initrd.img-4.4.0-210-generic\n"
-	if err := errors.Join(os.WriteFile(filepath.Join(root, image), []byte(before), 0o600),
-		os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(large), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(os.WriteFile(filepath.Join(root, image), []byte(before), 0o600),
+		os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(large), 0o755)))
 	// It is in fstab, and the kernel's list of mounts has the place below the root.
-	if err := os.WriteFile(filepath.Join(root, "etc/fstab"), []byte("UUID=2 /boot ext4\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "etc/fstab"), []byte("UUID=2 /boot ext4\n"), 0o644))
 	_, talk, status := try(t, mounted(root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes"))
 	if status != 1 || !strings.HasSuffix(talk, "gpustack: hint: mount UUID=2 "+filepath.Join(root, "boot")+"\n") {
 		t.Errorf("exit status %d: %s", status, talk)
@@ -296,9 +272,7 @@ func TestRebuildKilled(t *testing.T) {
 	args := []string{gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes"}
 	mark(t, root, "update-initramfs")
 	cmd := mounted(root, args...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Start())
 	await(t, filepath.Join(root, "etc/slow/begun"))
 	if err := cmd.Process.Kill(); err != nil { // sh has become gpustack
 		t.Fatal(err)
@@ -321,9 +295,7 @@ func TestRebuildKilled(t *testing.T) {
 	}
 	run(t, "sh", "-ec", `cd "$1"; find etc | cpio -o -H newc > "$2"; rm -f etc/slow/go`, "sh", root, filepath.Join(root, image))
 	newer := read(t, filepath.Join(root, image))
-	if err := os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte("#!/bin/sh\nexit 5\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte("#!/bin/sh\nexit 5\n"), 0o755))
 	_, talk, status := try(t, mounted(root, gpustack, "host", "prepare", "--root", root, "--yes"))
 	if status != 1 || !strings.Contains(talk, "update-initramfs -u -k all: exit status 5\n") {
 		t.Errorf("exit status %d: %s", status, talk)
@@ -335,9 +307,7 @@ func TestRebuildKilled(t *testing.T) {
 		t.Errorf("copies are left: %v", err)
 	}
 	// undo runs the program again, and what it makes now counts.
-	if err := os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(updateInitramfs), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte(updateInitramfs), 0o755))
 	if _, talk, status := try(t, mounted(root, gpustack, "undo", "--root", root, "--yes")); status != 0 || menu(t, root) != unprepared {
 		t.Errorf("undo: exit status %d, menu %q: %s", status, menu(t, root), talk)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestRelease makes a release of a copy of the checkout that is a repository of its own: all that a
@@ -43,9 +45,7 @@ func TestRelease(t *testing.T) {
 
 	changelog := filepath.Join(dir, "CHANGELOG.md")
 	const text = "# Changelog\n\n## 7.8.9 (2026-12-24)\n\nWhat it does.\n\n## 7.8.8 (2026-12-23)\n\nWhat it did.\n"
-	if err := os.WriteFile(changelog, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(changelog, []byte(text), 0o644))
 	t.Run("changed", func(t *testing.T) {
 		git("tag", "v7.8.9")
 		if _, talk, status := release("7.8.9"); status == 0 || strings.Count(talk, "release: error: ") != 1 ||

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 )
 
@@ -30,9 +28,7 @@ func replays(t *testing.T, root string) {
 		commands = append(commands, "rdma prepare"+of+"guests", "rdma prepare"+of+"containers --netns exclusive", "container prepare --dry-run -o json --hca "+address)
 	}
 	for _, command := range commands {
-		if diff := cmp.Diff(shown(t, command, root), shown(t, command, again)); diff != "" {
-			t.Errorf("%s (-machine +snapshot):\n%s", command, diff)
-		}
+		hosttest.EqualIn(t, command, shown(t, command, root), shown(t, command, again))
 	}
 }
 
@@ -40,9 +36,7 @@ func replays(t *testing.T, root string) {
 func adaptersOf(t *testing.T, root string) (addresses []string) {
 	t.Helper()
 	devices, err := filepath.Glob(filepath.Join(root, "sys/class/infiniband/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, device := range devices {
 		if place, err := filepath.EvalSymlinks(device); err == nil && filepath.Base(filepath.Dir(place)) == "infiniband" {
 			addresses = append(addresses, filepath.Base(filepath.Dir(filepath.Dir(place))))
@@ -67,9 +61,7 @@ func shown(t *testing.T, command, root string) []string {
 // also after host prepare, and booted since.
 func TestSnapshotReplays(t *testing.T) {
 	roots, err := layNodes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for table, root := range roots {
 		t.Run(filepath.Base(table), func(t *testing.T) {
 			t.Parallel()
@@ -105,22 +97,14 @@ func TestSnapshotReplays(t *testing.T) {
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Fatal(err)
 			}
-			if err := errors.Join(os.MkdirAll(filepath.Dir(cmdline), 0o755),
-				os.WriteFile(cmdline, []byte(strings.TrimSpace(string(before))+" intel_iommu=on iommu=pt\n"), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(cmdline), 0o755),
+				os.WriteFile(cmdline, []byte(strings.TrimSpace(string(before))+" intel_iommu=on iommu=pt\n"), 0o644)))
 			drivers, err := filepath.Glob(filepath.Join(root, "sys/bus/pci/devices/*/driver"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, driver := range drivers {
 				if target, err := os.Readlink(driver); err == nil && filepath.Base(target) == "nouveau" {
-					if err := os.Remove(driver); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.Symlink("/sys/bus/pci/drivers/vfio-pci", driver); err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, os.Remove(driver))
+					hosttest.NoError(t, os.Symlink("/sys/bus/pci/drivers/vfio-pci", driver))
 				}
 			}
 			replays(t, root)

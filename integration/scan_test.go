@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -31,18 +33,12 @@ func TestUnprivileged(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			// Below scratch, where other users may go.
 			root, err := os.MkdirTemp(scratch, "node-")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(root, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, os.Chmod(root, 0o755))
 			run(t, gpustack, "host", "unpack", examples(t)["talk-2xk4200.txtar"], filepath.Join(root, "node"))
 			root = filepath.Join(root, "node")
 			if test.closed != "" {
-				if err := os.Chmod(filepath.Join(root, test.closed), 0); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.Chmod(filepath.Join(root, test.closed), 0))
 			}
 			cmd := exec.Command(gpustack, "host", "scan", "--all", "--root", root, "-o", "json")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -63,12 +59,8 @@ func TestUnprivileged(t *testing.T) {
 func TestChroot(t *testing.T) {
 	root := unpack(t, examples(t)["talk-2xk4200.txtar"])
 	program, err := os.ReadFile(gpustack)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "gpustack"), program, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "gpustack"), program, 0o755))
 	scan := []string{"host", "scan", "--all", "-o", "json"}
 	seen := func(out string) (report map[string]any) {
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
@@ -98,15 +90,11 @@ func TestYAMLIsTheJSON(t *testing.T) {
 				if status != 0 {
 					t.Fatal(stderr)
 				}
-				if err := json.Unmarshal([]byte(stdout), &document); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, json.Unmarshal([]byte(stdout), &document))
 				delete(document, "time") // when it was made
 				return document
 			}
-			if diff := cmp.Diff(parse("json"), parse("yaml")); diff != "" {
-				t.Errorf("(-json +yaml):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "json and yaml", parse("json"), parse("yaml"))
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -18,25 +19,17 @@ func TestGotestPrintsAtOnce(t *testing.T) {
 	seen := filepath.Join(dir, "seen")
 	slow := "#!/bin/sh\nprintf 'ok  \\tgpustack/a\\t1.5s\\n'\nfor try in $(seq 100); do [ ! -e \"$SEEN\" ] || break; sleep 0.1; done\n" +
 		"[ -e \"$SEEN\" ] || exit 4\nprintf 'FAIL\\tgpustack/b\\t2.0s\\n'\nexit 3\n"
-	if err := os.WriteFile(filepath.Join(dir, "go"), []byte(slow), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "go"), []byte(slow), 0o755))
 	cmd := exec.Command("../.ci/gotest", "./...")
 	cmd.Env = append(os.Environ(), "GO="+filepath.Join(dir, "go"), "SEEN="+seen, "TMPDIR="+dir)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	var got []string
 	for lines.Scan() {
 		got = append(got, lines.Text())
-		if err := os.WriteFile(seen, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(seen, nil, 0o600))
 	}
 	cmd.Wait()
 	if status := cmd.ProcessState.ExitCode(); status != 3 {
@@ -63,17 +56,13 @@ func TestScriptsInterrupted(t *testing.T) {
 			dir := t.TempDir()
 			bin, temporary, begun := filepath.Join(dir, "bin"), filepath.Join(dir, "tmp"), filepath.Join(dir, "begun")
 			for _, folder := range []string{bin, temporary} {
-				if err := os.Mkdir(folder, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.Mkdir(folder, 0o755))
 			}
 			slow := "#!/bin/sh\ntouch \"$BEGUN\"\nexec sleep 60\n"
 			if test.program == "go" {
 				slow = strings.Replace(slow, "touch", "touch \"$TMPDIR/left\"", 1)
 			}
-			if err := os.WriteFile(filepath.Join(bin, test.program), []byte(slow), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(filepath.Join(bin, test.program), []byte(slow), 0o755))
 			cmd := exec.Command("unshare", "--mount", "sh", "-c", `
 				mount -t tmpfs -o size=8g tmpfs /dev/shm
 				trap : INT

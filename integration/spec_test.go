@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -48,12 +50,8 @@ func layMachine(t *testing.T, devices []pciDevice, files map[string]string) (roo
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		hosttest.NoError(t, os.WriteFile(path, []byte(text), 0o640))
 	}
 	for _, d := range devices {
 		dir := "sys/bus/pci/devices/" + d.Address + "/"
@@ -65,9 +63,7 @@ func layMachine(t *testing.T, devices []pciDevice, files map[string]string) (roo
 			write(dir+"sriov_numvfs", fmt.Sprintln(d.VFs))
 		}
 		if d.Parent != "" {
-			if err := os.Symlink("../"+d.Parent, filepath.Join(root, dir, "physfn")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Symlink("../"+d.Parent, filepath.Join(root, dir, "physfn")))
 		}
 	}
 	for name, text := range files {
@@ -80,9 +76,7 @@ func layMachine(t *testing.T, devices []pciDevice, files map[string]string) (roo
 func firstMatches(t *testing.T, peer *answerer, file string, devices []pciDevice) (map[string]map[string]any, string) {
 	t.Helper()
 	text, err := json.Marshal(devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var answer struct {
 		Errors map[string]string
 		First  map[string]map[string]any
@@ -166,9 +160,7 @@ func TestSpecOrder(t *testing.T) {
 					if os.IsNotExist(err) {
 						continue
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, err)
 					// Old names of one file do not come before values of another.
 					if into := map[bool]*string{true: &dropIns, false: &main}[strings.Contains(name, "/")]; *into == "" {
 						*into = string(b)
@@ -204,9 +196,7 @@ func TestSpecOrder(t *testing.T) {
 			run(t, gpustack, argv...)
 			for _, text := range read() {
 				file := filepath.Join(t.TempDir(), "nova.conf")
-				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 				after, problem := firstMatches(t, peer, file, devices)
 				if problem != "" {
 					t.Fatalf("Nova: %s\n%s", problem, text)
@@ -384,9 +374,7 @@ func TestSpecsThatStart(t *testing.T) {
 			// With Placement, on a copy.
 			reported := strings.ReplaceAll(text, "[pci]\n", "[pci]\nreport_in_placement = true\n")
 			copied := filepath.Join(t.TempDir(), "nova.conf")
-			if err := os.WriteFile(copied, []byte(reported), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(copied, []byte(reported), 0o600))
 			if problem != "" && !strings.Contains(problem, "Placement") {
 				out, err = exec.Command(gpustack, "nova", "configure", "--root", root, "--release", "zed", "--role", "compute", "--alias", "A=1234:5678", "--yes").CombinedOutput()
 				if err == nil || !strings.Contains(string(out), "nova-compute does not start") {

@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/boot"
+	"gpustack/host/hosttest"
 )
 
 // What systemd-boot's partition holds for the node's kernel.
@@ -45,17 +46,11 @@ func TestSystemdBoot(t *testing.T) {
 	// The machine is installed with the distribution's own programs.
 	in("chroot", root, "update-initramfs", "-c", "-k", nodeKernel)
 	cmdline := filepath.Join(root, "etc/kernel/cmdline")
-	if err := os.MkdirAll(filepath.Dir(cmdline), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(cmdline, []byte(nodeRoot+" ro quiet\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(cmdline), 0o755))
+	hosttest.NoError(t, os.WriteFile(cmdline, []byte(nodeRoot+" ro quiet\n"), 0o644))
 	in("chroot", root, "kernel-install", "add", nodeKernel, "/boot/vmlinuz-"+nodeKernel)
 	// Nothing says what later kernels get.
-	if err := os.Remove(cmdline); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(cmdline))
 	first := read(t, filepath.Join(root, nodeEntry))
 	if !strings.Contains(first, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine+"\n") {
 		t.Fatalf("the first entry:\n%s", first)
@@ -85,18 +80,13 @@ func TestSystemdBoot(t *testing.T) {
 	if got := read(t, filepath.Join(root, nodeEntry)); got != first {
 		t.Errorf("after undo (-want +got):\n%s", cmp.Diff(first, got))
 	}
-	if diff := cmp.Diff(before, configured(t, root)); diff != "" {
-		t.Errorf("after undo (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "after undo", before, configured(t, root))
 
 	// An initramfs that the partition gets from another's hook, and that starts nothing.
 	const spoil = "etc/kernel/install.d/99-spoil.install"
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(root, spoil)), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, spoil), []byte("#!/bin/sh\n[ \"$1\" = add ] || exit 0\necho nothing > \"$3\"/initrd.img-\"$2\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, spoil)), 0o755))
+	hosttest.NoError(t,
+		os.WriteFile(filepath.Join(root, spoil), []byte("#!/bin/sh\n[ \"$1\" = add ] || exit 0\necho nothing > \"$3\"/initrd.img-\"$2\"\n"), 0o755))
 	good := read(t, image)
 	_, talk, status := inDebian(t, root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
 	if status != 1 || !strings.Contains(talk, image[len(root):]) {
@@ -126,13 +116,9 @@ func bootctl(t *testing.T, root string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r, err := host.NewRoot(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	loader, err := boot.ReadSystemdBoot(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	ours, err := loader.Entries(r)
 	if err != nil || len(ours) != 1 {
 		t.Fatalf("%v, %v", ours, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -21,12 +22,8 @@ func TestTableWidth(t *testing.T) {
 	root := unpack(t, examples(t)["hgx-8xa100.txtar"])
 	// A network card that is no RDMA adapter blocks the GPUs of its group, in a long text.
 	driver := filepath.Join(root, "sys/bus/pci/devices/0000:c3:00.0/driver")
-	if err := os.Remove(driver); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("../../../../bus/pci/drivers/ixgbe", driver); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(driver))
+	hosttest.NoError(t, os.Symlink("../../../../bus/pci/drivers/ixgbe", driver))
 	colour := regexp.MustCompile("\x1b\\[[0-9]*m")
 	shown := func(columns uint16, args ...string) []string {
 		cmd := exec.Command(gpustack, append(args, "--root", root)...)

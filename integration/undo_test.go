@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -19,9 +21,7 @@ func editFile(t testing.TB, root, name, from, to string) {
 	if !strings.Contains(text, from) {
 		t.Fatalf("%s: no %q in %q", name, from, text)
 	}
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, from, to)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, from, to)), 0o644))
 }
 
 // rewritten is a machine with RHEL 8 that was changed by others: grub-editenv sets variables as
@@ -39,9 +39,7 @@ func rewritten(t testing.TB, root string) {
 	run(t, "grub-editenv", env, "set", "boot_success=1", "saved_entry=f00d-later", "kernelopts="+opts+" audit=1")
 	editFile(t, root, "boot/loader/entries/f00d-kept.conf", " ro", "  ro audit=1")
 	later := "version 4.18.0-999\nlinux /vmlinuz-later\noptions " + strings.TrimSpace(read(t, filepath.Join(root, "etc/kernel/cmdline"))) + "\n"
-	if err := os.WriteFile(filepath.Join(root, "boot/loader/entries/f00d-later.conf"), []byte(later), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "boot/loader/entries/f00d-later.conf"), []byte(later), 0o644))
 }
 
 // withoutOff removes an argument that conflicts with gpustack's from a machine: one that gpustack
@@ -97,9 +95,7 @@ func TestUndoByValueKilled(t *testing.T) {
 			if _, talk, status := try(t, exec.Command(argv[0], argv[1:]...)); status != 0 && !strings.Contains(talk, "nothing to undo") {
 				t.Errorf("undone again: exit status %d, %s", status, talk)
 			}
-			if diff := cmp.Diff(want, configured(t, root)); diff != "" {
-				t.Errorf("in the end (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "in the end", want, configured(t, root))
 			if got := run(t, "grub-editenv", filepath.Join(root, "boot/grub2/grubenv"), "list"); got != variables {
 				t.Errorf("GRUB reads %q, want %q", got, variables)
 			}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // testUnits: make install has installed the units into dir as they are in the checkout, and has
@@ -21,9 +21,7 @@ func testUnits(t *testing.T, dir string) {
 	argv := []string{"verify", "--man=no", "--recursive-errors=yes", "--root=" + dir}
 	for _, file := range files {
 		name := filepath.Base(file)
-		if diff := cmp.Diff(read(t, file), read(t, filepath.Join(installed, name))); diff != "" {
-			t.Errorf("%s (-checkout +installed):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, read(t, file), read(t, filepath.Join(installed, name)))
 		argv = append(argv, name)
 		page := strings.TrimSuffix(strings.TrimSuffix(name, ".service"), ".timer") + ".8"
 		if _, err := os.Stat(filepath.Join(dir, "usr/share/man/man8", page)); err != nil {
@@ -36,9 +34,7 @@ func testUnits(t *testing.T, dir string) {
 		if strings.HasSuffix(unit, ".service") {
 			text += "[Service]\nExecStart=/bin/true\n"
 		}
-		if err := os.WriteFile(filepath.Join(installed, unit), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(installed, unit), []byte(text), 0o644))
 	}
 	if out, err := exec.Command("systemd-analyze", argv...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v: %s", err, out)

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestScanOpens counts the files that a scan opens: of each function its folder, its modalias and
@@ -135,9 +137,7 @@ func layCandidates(t *testing.T, functions int, state string) (root string) {
 		}
 		return os.WriteFile(place, data, 0o644)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	switch state {
 	case "refused":
 		// The first GPU of each bus gets the group of a network card.
@@ -147,20 +147,12 @@ func layCandidates(t *testing.T, functions int, state string) (root string) {
 		}
 		for _, card := range cards {
 			target, err := os.Readlink(card)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			bus, err := strconv.ParseUint(filepath.Base(filepath.Dir(filepath.Dir(card)))[5:7], 16, 8)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			gpu := filepath.Join(root, fmt.Sprintf("sys/devices/pci0010:00/0010:%02x:00.0/0010:%02x:01.0/iommu_group", bus-1, bus-1))
-			if err := os.Remove(gpu); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(target, gpu); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Remove(gpu))
+			hosttest.NoError(t, os.Symlink(target, gpu))
 		}
 	case "prepared":
 		run(t, gpustack, "host", "prepare", "--root", root, "--yes")
@@ -184,9 +176,7 @@ func countStatements(t *testing.T, counting, command, root string) map[string]in
 			continue
 		}
 		count, err := strconv.Atoi(fields[2])
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		counts[fields[0]] += count
 	}
 	return counts

@@ -22,9 +22,7 @@ func plan(t *testing.T, role nova.Role, release nova.Release, place nova.Place, 
 func planAlias(t *testing.T, alias string, role nova.Role, release nova.Release, place nova.Place, placement bool, tree string) (nova.Plan, map[string]string, error) {
 	t.Helper()
 	a, err := nova.ParseAlias(alias)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	o := nova.Options{Role: role, Release: release, Aliases: []nova.Alias{a}, Placement: placement}
 	root := hosttest.Lay(t, tree)
 	if role.Computes() {
@@ -33,9 +31,7 @@ func planAlias(t *testing.T, alias string, role nova.Role, release nova.Release,
 		}
 	}
 	w, err := nova.NewWant(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if place.File == "" {
 		place.File = nova.DefaultConf
 	}
@@ -128,9 +124,7 @@ func TestProgramFiles(t *testing.T) {
 			if err != nil && (test.err == "" || !strings.HasPrefix(text, test.err)) || err == nil && test.err != "" {
 				t.Errorf("error %q, want %q", text, test.err)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -161,9 +155,7 @@ nova:x:1:1::/var/lib/nova:/bin/sh
 			"/etc/nova/nova.conf.d/b.conf nova-compute:/etc/nova/nova-compute.conf.d/a.conf",
 	} {
 		names, err := nova.Files(root, nova.DefaultConf, role)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var got []string
 		for _, n := range names {
 			if by := nova.ReadBy(n, nova.DefaultConf); by != "" {
@@ -202,9 +194,7 @@ func TestRestart(t *testing.T) {
 		{"RHOSO", "-- etc/systemd/system/edpm_nova_compute.service --\n", "nova-compute: systemctl restart edpm_nova_compute, nova-scheduler: none, nova-api: none"},
 	} {
 		p, _, err := plan(t, nova.All, nova.Zed, nova.Place{}, false, configured+test.tree)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var got []string
 		for _, s := range p.Restart {
 			command := "none"
@@ -216,9 +206,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("%s: names %q of %s", test.name, names, command)
 			}
 		}
-		if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, strings.Join(got, ", "))
 	}
 }
 

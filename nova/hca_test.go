@@ -30,20 +30,14 @@ func TestHCA(t *testing.T) {
 		function("60:00.0", "0x101b", "8", "0")+function("61:00.0", "0x101b", "8", "0")+
 		function("64:00.0", "0x101b", "8", "0")+function("65:00.0", "0x101b", "8", "0")+
 		function("62:00.0", "0x101b", "8", "1")+function("62:00.1", "0x101c", "", "")), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	address := func(s string) pci.Address {
 		a, err := pci.ParseAddress(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return a
 	}
 	vf, err := pci.ParseID("101c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	adapters := []nova.Adapter{
 		{Address: address("0000:0c:00.0"), LinkLayer: nova.LinkInfiniBand},
 		{Address: address("0000:54:00.0"), LinkLayer: nova.LinkEthernet, Whole: true},
@@ -84,9 +78,7 @@ func TestHCA(t *testing.T) {
 				ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Containers: ofContainers}}, Adapters: adapters}
 			for _, text := range strings.Fields(test.hca) {
 				h, err := nova.ParseHCA(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				o.HCAs = append(o.HCAs, h)
 			}
 			w, err := nova.NewWant(o)
@@ -96,9 +88,7 @@ func TestHCA(t *testing.T) {
 			var specs, aliases []string
 			for _, s := range w.Specs {
 				text, err := json.Marshal(s)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				specs = append(specs, string(text))
 			}
 			for _, a := range w.Aliases {

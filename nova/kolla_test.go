@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/nova"
@@ -83,17 +81,11 @@ func TestKolla(t *testing.T) {
 				t.Fatal(err)
 			}
 			w, err := nova.NewWant(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			text, err := nova.RenderKolla(o, w)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			files, order := kollaText(text)
-			if diff := cmp.Diff(test.want, files); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, files)
 			if named := strings.Contains(text, "in kolla-ansible's inventory"); named != strings.Contains(text, "INVENTORY_HOSTNAME/") {
 				t.Errorf("the name of the host is not explained: %s", text)
 			}
@@ -141,9 +133,7 @@ func TestKollaElsewhere(t *testing.T) {
 				o.Hosts = append(o.Hosts, nova.Host{Name: name, Devices: o.Devices})
 			}
 			w, err := nova.NewWant(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			text, err := nova.RenderKolla(o, w)
 			if err != nil || !strings.Contains(text, "stands for the name of "+test.whose+" in kolla") || !strings.Contains(text, test.its) || strings.Contains(text, vf) != test.keeps {
 				t.Errorf("%v\n%s", err, text)
@@ -155,9 +145,7 @@ func TestKollaElsewhere(t *testing.T) {
 func k4200(t *testing.T) nova.Alias {
 	t.Helper()
 	a, err := nova.ParseAlias("K4200=10de:11b4,device_type=type-PCI")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -177,9 +165,7 @@ func TestKollaControllers(t *testing.T) {
 	} {
 		o := nova.Options{Role: test.role, Release: nova.Bobcat, Placement: test.placement, Aliases: []nova.Alias{k4200(t)}}
 		w, err := nova.NewWant(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		_, err = nova.NewPlan(root, o, w, nova.Place{File: nova.DefaultConf})
 		var named []string
 		for _, err := range host.Split(err) {
@@ -214,9 +200,7 @@ func TestSunbeam(t *testing.T) {
 	}
 	o := nova.Options{Role: nova.Compute, Release: r, Aliases: []nova.Alias{k4200(t)}}
 	w, err := nova.NewWant(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = nova.NewPlan(root, o, w, nova.Place{File: nova.DefaultConf})
 	var owned *nova.OwnedError
 	if !errors.As(err, &owned) || owned.Owner != "Sunbeam" || owned.File != dir+"nova.conf" {

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/novacheck"
@@ -55,9 +53,7 @@ func TestLiveMigratable(t *testing.T) {
 				text += ",live_migratable=" + test.value
 			}
 			a, err := nova.ParseAlias(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			o := nova.Options{Role: nova.Compute, Release: nova.Epoxy, Aliases: []nova.Alias{a}}
 			for _, part := range []struct {
 				text string
@@ -71,9 +67,7 @@ func TestLiveMigratable(t *testing.T) {
 				}
 			}
 			w, err := nova.NewWant(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			before := "[pci]\n"
 			if test.before != "" {
 				before += "device_spec = " + test.before + "\n"
@@ -88,21 +82,15 @@ func TestLiveMigratable(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var specs []string
 			for line := range strings.Lines(string(p.Files[0].After.Content)) {
 				if spec, ok := strings.CutPrefix(line, "device_spec = "); ok {
 					specs = append(specs, strings.TrimSuffix(spec, "\n"))
 				}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(specs, "\n")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.warnings, strings.Join(append(w.Warnings, p.Warnings...), "\n")); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(specs, "\n"))
+			hosttest.EqualIn(t, "warnings", test.warnings, strings.Join(append(w.Warnings, p.Warnings...), "\n"))
 		})
 	}
 }

@@ -29,9 +29,7 @@ func scanned(t *testing.T, functions ...string) []pci.Device {
 		}
 	}
 	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return devices
 }
 
@@ -100,16 +98,12 @@ func TestNamesInUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			read := nova.Options{Role: test.role, Release: nova.Zed}
 			err := read.ReadFiles(hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+test.conf), nova.Place{File: "/etc/nova/nova.conf"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			used := read.InUse
 			o := nova.Options{Role: test.role, Release: nova.Zed, InUse: used}
 			if test.given != "" {
 				a, err := nova.ParseAlias(test.given)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				o.Aliases = []nova.Alias{a}
 			}
 			if len(test.devices) > 0 {
@@ -117,13 +111,9 @@ func TestNamesInUse(t *testing.T) {
 			}
 			if test.cloud != "" {
 				t.Chdir(t.TempDir())
-				if err := os.WriteFile("cloud.conf", []byte("[pci]\n"+test.cloud), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.WriteFile("cloud.conf", []byte("[pci]\n"+test.cloud), 0o600))
 				cloud, err := nova.ReadNames(document.Source{Paths: []string{"cloud.conf"}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				o.Cloud, o.NamesGiven = cloud, true
 			}
 			w, err := nova.NewWant(o)
@@ -134,9 +124,7 @@ func TestNamesInUse(t *testing.T) {
 			if err != nil {
 				got = []string{err.Error()}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, ", "))
 			if diff := cmp.Diff(test.warnings, strings.Join(w.Warnings, "\n")); err == nil && diff != "" {
 				t.Errorf("warnings (-want +got):\n%s", diff)
 			}
@@ -199,9 +187,7 @@ func TestReadNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "names")
-			if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(file, []byte(test.text), 0o600))
 			for _, from := range []string{file, "-"} {
 				names, err := nova.ReadNames(document.Source{Paths: []string{from}, Stdin: strings.NewReader(test.text)})
 				var got []string
@@ -216,9 +202,7 @@ func TestReadNames(t *testing.T) {
 					got = append(got, err.Error())
 				}
 				text := strings.NewReplacer(file, "FILE", "standard input", "FILE").Replace(strings.Join(got, "\n"))
-				if diff := cmp.Diff(test.want, text); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				hosttest.Equal(t, test.want, text)
 			}
 		})
 	}
@@ -302,9 +286,7 @@ func TestRemoveAlias(t *testing.T) {
 			} else {
 				got = strings.TrimPrefix(string(p.Files[0].After.Content), "[pci]\n")
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 			warnings := strings.Join(p.Warnings, "\n")
 			if o.IfPresent && warnings != "" {
 				t.Errorf("nothing to remove, and yet: %s", warnings)
@@ -332,28 +314,18 @@ func TestTwoProducts(t *testing.T) {
 			place := nova.Place{File: "/etc/nova/nova.conf"}
 			read := nova.Options{Role: nova.Compute, Release: nova.Zed}
 			err := read.ReadFiles(root, place)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			used := read.InUse
 			path := filepath.Join(t.TempDir(), "cloud.conf")
-			if err := os.WriteFile(path, []byte("[pci]\n"+both), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(path, []byte("[pci]\n"+both), 0o600))
 			cloud, err := nova.ReadNames(document.Source{Paths: []string{path}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			o := nova.Options{Role: nova.Compute, Release: nova.Zed, InUse: used, Cloud: cloud, NamesGiven: true,
 				Hosts: []nova.Host{{Name: "gpu1", Devices: scanned(t, "11b4", "1eb1")}}}
 			w, err := nova.NewWant(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			p, err := nova.NewPlan(root, o, w, place)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			text := string(p.Files[0].After.Content)
 			for _, product := range []string{"11b4", "1eb1"} {
 				found := 0

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -59,9 +57,7 @@ func TestReleases(t *testing.T) {
 					want.WriteString(name + " = " + spec + "\n")
 				}
 			}
-			if diff := cmp.Diff(want.String(), configure(t, test.release, "")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, want.String(), configure(t, test.release, ""))
 			// From Mitaka on the names are taken over.
 			old := "[DEFAULT]\npci_alias = " + alias + "\npci_passthrough_whitelist = " + spec + "\n"
 			got := configure(t, test.release, old)
@@ -81,26 +77,16 @@ func TestReleases(t *testing.T) {
 func configure(t *testing.T, release, text string) string {
 	t.Helper()
 	r, err := nova.ParseRelease(release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	a, err := nova.ParseAlias("K4200=10de:11b4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	o := nova.Options{Role: nova.All, Release: r, Aliases: []nova.Alias{a}}
 	w, err := nova.NewWant(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n")
-	if err := os.WriteFile(root.Path("etc/nova/nova.conf"), []byte(text), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path("etc/nova/nova.conf"), []byte(text), 0o640))
 	p, err := nova.NewPlan(root, o, w, nova.Place{File: "/etc/nova/nova.conf"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(p.Files[0].After.Content)
 }
 
@@ -126,9 +112,7 @@ func TestInstalled(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 	if _, err := nova.Installed(hosttest.Lay(t, "mkdir etc\n")); !errors.Is(err, nova.ErrNoRelease) {
@@ -182,9 +166,7 @@ func TestHosts(t *testing.T) {
 			}
 		}
 		devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return nova.Host{Name: name, Devices: devices}
 	}
 	ofContainers := func(h nova.Host, i int) nova.Host {
@@ -215,9 +197,7 @@ func TestHosts(t *testing.T) {
 			if err != nil {
 				got = []string{err.Error()}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, ", "))
 		})
 	}
 }
@@ -234,14 +214,10 @@ func TestTwins(t *testing.T) {
 -- sys/bus/pci/devices/0000:02:00.0/device --
 0x11b4
 `), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	first, second := devices[0].Address, devices[1].Address
 	a, err := nova.ParseAlias("K4200=10de:11b4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, test := range []struct {
 		name       string
 		given      []pci.Address
@@ -272,9 +248,7 @@ func TestTwins(t *testing.T) {
 			if err != nil {
 				got = []string{err.Error()}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, " "))
 		})
 	}
 }
@@ -300,18 +274,12 @@ alias = `+alias+`
 enabled_filters = ComputeFilter
 `)
 	a, err := nova.ParseAlias("K4200=10de:11b4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	o := nova.Options{Role: nova.All, Release: 26, Aliases: []nova.Alias{a}, Placement: true}
 	w, err := nova.NewWant(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	p, err := nova.NewPlan(root, o, w, nova.Place{File: "/etc/nova/nova.conf"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	got := map[string]string{}
 	for _, c := range p.Files.Pending() {
 		got[c.Name] = string(c.After.Content)
@@ -320,16 +288,12 @@ enabled_filters = ComputeFilter
 		"/etc/nova/nova-compute.conf":        "[DEFAULT]\ncompute_driver=libvirt.LibvirtDriver\n[pci]\ndevice_spec = " + spec + "\nreport_in_placement = true\n",
 		"/etc/nova/nova.conf.d/10-site.conf": "[pci]\nalias = " + alias + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, got)
 	var services []string
 	for _, s := range p.Restart {
 		services = append(services, s.Name)
 	}
-	if diff := cmp.Diff([]string{"nova-compute", "nova-scheduler"}, services); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, []string{"nova-compute", "nova-scheduler"}, services)
 }
 
 // TestInstead: the name that replaces an ignored one is not ignored, too. Where the release is not

@@ -3,8 +3,6 @@ package nova_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -47,13 +45,9 @@ func TestWithdraw(t *testing.T) {
 			recorded = []pci.Address{devices[1].Address}
 		}
 		offered, err := nova.ReadOffered(root, devices, nova.Recorded{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		got := offered.Withdraw(offered.Of([]pci.Address{devices[0].Address}), recorded).String()
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, got)
 	}
 }
 

@@ -33,31 +33,21 @@ func TestSpecLines(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := nova.ParseAlias("K=10de:11b4,resource_class=CUSTOM_K")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			o := nova.Options{Role: nova.Compute, Release: 27, Aliases: []nova.Alias{a}, Placement: true}
 			w, err := nova.NewWant(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			const rest = "report_in_placement = true\nalias = {\"name\": \"K\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\", " +
 				"\"device_type\": \"type-PCI\", \"resource_class\": \"CUSTOM_K\"}\n"
 			root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n")
-			if err := os.WriteFile(root.Path("etc/nova/nova.conf"), []byte("[pci]\n"+test.before+rest), 0o640); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(root.Path("etc/nova/nova.conf"), []byte("[pci]\n"+test.before+rest), 0o640))
 			p, err := nova.NewPlan(root, o, w, nova.Place{File: "/etc/nova/nova.conf"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			want := test.after
 			if want == "" {
 				want = test.before
 			}
-			if diff := cmp.Diff("[pci]\n"+want+rest, string(p.Files[0].After.Content)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, "[pci]\n"+want+rest, string(p.Files[0].After.Content))
 		})
 	}
 }
@@ -72,9 +62,7 @@ func TestSameDevices(t *testing.T) {
 		var aliases []nova.Alias
 		for _, text := range []string{"A=10de:20b2,device_type=type-PF", test.second} {
 			a, err := nova.ParseAlias(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			aliases = append(aliases, a)
 		}
 		w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 27, Aliases: aliases, Placement: true})
@@ -97,9 +85,7 @@ func twoCards(t *testing.T) []pci.Device {
 		tree.WriteString("-- " + dir + "class --\n0x030000\n-- " + dir + "vendor --\n0x10de\n-- " + dir + "device --\n0x11b4\n")
 	}
 	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return devices
 }
 
@@ -108,14 +94,10 @@ func twoCards(t *testing.T) []pci.Device {
 func planSpecs(t *testing.T, o nova.Options, alias string, files map[string]string) (map[string]string, nova.Plan, error) {
 	t.Helper()
 	a, err := nova.ParseAlias(alias)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	o.Role, o.Aliases = nova.Compute, []nova.Alias{a}
 	w, err := nova.NewWant(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var tree strings.Builder
 	for name, text := range files {
 		tree.WriteString("-- etc/nova/" + name + " --\n[pci]\n" + text)
@@ -167,9 +149,7 @@ func TestKeptDevices(t *testing.T) {
 				if err != nil {
 					got = err.Error()
 				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				hosttest.Equal(t, test.want, got)
 			})
 		}
 	}
@@ -227,16 +207,12 @@ func TestRerun(t *testing.T) {
 			if want == nil {
 				want = test.before
 			}
-			if diff := cmp.Diff(want, after); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, want, after)
 			if got := strings.Join(plan.Warnings, "\n"); got != test.warning {
 				t.Errorf("warnings: %s", got)
 			}
 			again, plan, err := planSpecs(t, o, "K=10de:11b4"+test.alias, after)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if diff := cmp.Diff(after, again); diff != "" || len(plan.Warnings) > 0 {
 				t.Errorf("again (-want +got):\n%s%q", diff, plan.Warnings)
 			}
@@ -250,21 +226,15 @@ func TestRerunList(t *testing.T) {
 	o := nova.Options{Role: nova.Compute, Release: 27, Placement: true}
 	for _, text := range aliases {
 		a, err := nova.ParseAlias(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		o.Aliases = append(o.Aliases, a)
 	}
 	w, err := nova.NewWant(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	text := "[pci]\ndevice_spec = [{\"name\": \"L\", \"vendor_id\": \"10de\", \"product_id\": \"20b0\", \"resource_class\": \"CUSTOM_B\"}, {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}]\n"
 	for run := range 2 {
 		p, err := nova.NewPlan(hosttest.Lay(t, "-- etc/nova/nova.conf --\n"+text), o, w, nova.Place{File: "/etc/nova/nova.conf"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		got := string(p.Files[0].After.Content)
 		if run > 0 && got != text {
 			t.Errorf("again:\n%s", cmp.Diff(text, got))
@@ -280,9 +250,7 @@ func TestRerunList(t *testing.T) {
 // network card, and one whose function is known counts as its address.
 func TestInterfaceNames(t *testing.T) {
 	devices, _, err := pci.Scan(hosttest.Lay(t, "-- sys/bus/pci/devices/0000:0a:00.0/class --\n0x020000\n-- sys/bus/pci/devices/0000:0a:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:0a:00.0/device --\n0x154d\n"), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, test := range []struct {
 		name       string
 		interfaces map[string]pci.Address

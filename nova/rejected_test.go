@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/document"
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 )
 
@@ -62,9 +61,7 @@ func TestAliasConflicts(t *testing.T) {
 		var definitions []map[string]any
 		for _, text := range test.definitions {
 			var object map[string]any
-			if err := json.Unmarshal([]byte(text), &object); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, json.Unmarshal([]byte(text), &object))
 			definitions = append(definitions, object)
 		}
 		var got []string
@@ -75,9 +72,7 @@ func TestAliasConflicts(t *testing.T) {
 			}
 			got = append(got, text)
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, got)
 	}
 }
 
@@ -158,15 +153,11 @@ func TestWantedAliasesInPlacement(t *testing.T) {
 		o := nova.Options{Role: nova.Controller, Release: test.release, Placement: test.placement, Hosts: []nova.Host{{Name: "gpu1", Devices: scanned(t, "11b4", "1bb1")}}}
 		for _, product := range []string{"11b4", "1bb1"} {
 			a, err := nova.ParseAlias("A=10de:" + product + ",device_type=type-PCI")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			o.InUse = append(o.InUse, nova.Named{Alias: a, HasIDs: true, Where: "nova.conf"})
 		}
 		w, err := nova.NewWant(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		_, err = nova.FormTripleO.Render(o, w)
 		got := ""
 		if err != nil {

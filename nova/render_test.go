@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 )
@@ -13,9 +14,7 @@ import (
 func TestRenderedFilters(t *testing.T) {
 	scheduler := func(text string) nova.Side {
 		file, err := conf.Parse([]byte("[filter_scheduler]\n" + text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return nova.Side{Role: nova.Controller, Files: []conf.Source{{Name: nova.DefaultConf, File: file}}}
 	}
 	const (
@@ -41,9 +40,7 @@ func TestRenderedFilters(t *testing.T) {
 		a := nova.Alias{Name: "A100", VendorID: 0x10de, ProductID: 0x20b0, NUMAPolicy: test.policy}
 		for _, form := range []nova.Form{nova.FormINI, nova.FormKolla, nova.FormTripleO, nova.FormRHOSO} {
 			text, err := form.Render(o, nova.Want{Aliases: []nova.Alias{a}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			enabled := "enabled_filters = " + test.want + "\n"
 			if form == nova.FormTripleO {
 				enabled = "NovaSchedulerEnabledFilters:\n  - " + strings.ReplaceAll(test.want, ",", "\n  - ") + "\n"

@@ -31,18 +31,12 @@ func TestReshapeWarning(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := nova.ParseAlias("K=10de:11b4,device_type=type-PCI")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			o := nova.Options{Role: test.role, Release: test.release, Aliases: []nova.Alias{a}, Placement: true}
 			w, err := nova.NewWant(o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			plan, err := nova.NewPlan(hosttest.Lay(t, "-- etc/nova/nova.conf --\n"+test.file), o, w, nova.Place{File: "/etc/nova/nova.conf"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got := ""
 			for _, warning := range plan.Warnings {
 				if strings.HasPrefix(warning, "report_in_placement: ") {

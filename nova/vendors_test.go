@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -68,23 +66,17 @@ func TestVendors(t *testing.T) {
 			o := nova.Options{Role: nova.Compute, Release: nova.Epoxy, ComputeNode: nova.ComputeNode{Devices: devices}}
 			for word := range strings.FieldsSeq(test.given) {
 				a, err := pci.ParseAddress("0000:" + word)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				o.Given = append(o.Given, a)
 			}
 			for word := range strings.FieldsSeq(test.alias) {
 				a, err := nova.ParseAlias(word)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				o.Aliases = append(o.Aliases, a)
 			}
 			if test.alias == "" {
 				here, err := o.Prepared()
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				o.Hosts = []nova.Host{here}
 			}
 			w, err := nova.NewWant(o)
@@ -102,21 +94,15 @@ func TestVendors(t *testing.T) {
 			if err != nil {
 				got = []string{err.Error()}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, " "))
 			if err != nil {
 				return
 			}
 			for range 2 { // again: nothing to do, and nothing to say
 				p, err := nova.NewPlan(root, o, w, nova.Place{File: nova.DefaultConf})
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				for _, c := range p.Files.Pending() {
-					if err := os.WriteFile(root.Path(c.Name), c.After.Content, 0o600); err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, os.WriteFile(root.Path(c.Name), c.After.Content, 0o600))
 				}
 				if o.InUse != nil && (len(p.Files.Pending()) > 0 || len(p.Warnings) > 0) {
 					t.Errorf("again: %v, %q", p.Files.Pending(), p.Warnings)

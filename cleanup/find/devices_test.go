@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // TestWhereAt: one condition for the addresses of several nodes.
@@ -20,9 +20,7 @@ func TestWhereAt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			where, args := whereAt(ownAddress, test.wanted)
-			if diff := cmp.Diff(test.want, fmt.Sprint(where, " ", args)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(where, " ", args))
 		})
 	}
 }

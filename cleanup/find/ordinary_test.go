@@ -7,8 +7,7 @@ import (
 	"testing"
 
 	"gpustack/cleanup"
-
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 const someUUID = "5f0c1c9e-0000-4000-8000-00000000000a"
@@ -87,13 +86,9 @@ func TestOrdinaryRow(t *testing.T) {
 				test.change(device, instance, extra)
 			}
 			for _, err := range []error{tally.device(device, 0), tally.onNode(instance), tally.extra(extra)} {
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 			}
-			if diff := cmp.Diff(test.ids, tally.ids); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.ids, tally.ids)
 			for _, o := range tally.owners {
 				if o.settled() != test.settled {
 					t.Errorf("%+v", o)
@@ -112,9 +107,7 @@ func TestTwice(t *testing.T) {
 	} {
 		tally, device, instance, extra := ordinary()
 		for _, err := range []error{tally.device(device, 0), tally.onNode(instance), tally.extra(extra), twice(tally, instance, extra)} {
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 		}
 		for _, o := range tally.owners {
 			if o.settled() {
@@ -127,14 +120,10 @@ func TestTwice(t *testing.T) {
 // TestOrdinaryRowsAllocateNothing: no row and no record of an instance that is known costs memory.
 func TestOrdinaryRowsAllocateNothing(t *testing.T) {
 	tally, device, instance, extra := ordinary()
-	if err := tally.device(device, 0); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tally.device(device, 0))
 	n := testing.AllocsPerRun(100, func() {
 		for _, err := range []error{tally.device(device, 0), tally.onNode(instance), tally.extra(extra), tally.open(instance)} {
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 		}
 	})
 	if n != 0 {

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 )
 
 // TestFreeRows: free rows are counted by node and by the keys of their pool. Those that have an
@@ -22,9 +23,7 @@ func TestFreeRows(t *testing.T) {
 		{7, "10de/11b4/type-PCI//0"},
 		{8, "10de/11b4/type-PCI/0/0"},
 	} {
-		if err := f.add(row.node, []byte(row.text)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, f.add(row.node, []byte(row.text)))
 	}
 	card := cleanup.Pool{Vendor: "10de", Product: "11b4", Type: "type-PCI"}
 	near := card
@@ -54,9 +53,7 @@ func TestSameFreeRows(t *testing.T) {
 	for i, rows := range nodes {
 		node := int64(i + 1)
 		for _, kind := range rows {
-			if err := f.add(node, []byte(kinds[kind])); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, f.add(node, []byte(kinds[kind])))
 		}
 	}
 	for i := range nodes {

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // TestOpenSilent: a server that accepts connections and never answers is given up after
 // the limit, and the error names it; an interrupt is not taken for a server's silence.
 func TestOpenSilent(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer listener.Close()
 	go func() {
 		for {

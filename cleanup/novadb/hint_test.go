@@ -21,27 +21,22 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestConnectionErrorsHaveHints: whatever prevents a connection to a database, the hint says what
 // to do next. The servers are listeners on loopback that answer as MySQL, MariaDB and others do.
 func TestConnectionErrorsHaveHints(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(filepath.Join(dir, "etc"), 0o755))
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	closed := listen(t, nil)
 	expired := certificate(t, "127.0.0.1", time.Now().Add(-time.Hour))
 	right := certificate(t, "127.0.0.1", time.Now().Add(time.Hour))
 	other := certificate(t, "db.example", time.Now().Add(time.Hour))
 	for name, c := range map[string]tls.Certificate{"expired": expired, "other": other} {
-		if err := os.WriteFile(filepath.Join(dir, "etc", name+".pem"), pemOf(c), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "etc", name+".pem"), pemOf(c), 0o600))
 	}
 	// A label of more than 63 letters (RFC 1035) is no name: no server is asked for it.
 	noName := strings.Repeat("a", 64) + ".invalid"
@@ -108,9 +103,7 @@ func TestConnectionErrorsHaveHints(t *testing.T) {
 func listen(t *testing.T, serve func(net.Conn)) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if serve == nil {
 		listener.Close()
 		return listener.Addr().String()
@@ -208,9 +201,7 @@ func secure(c tls.Certificate) func(net.Conn) {
 func certificate(t *testing.T, name string, until time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: until.Add(-24 * time.Hour), NotAfter: until, DNSNames: []string{name},
 		IsCA: true, BasicConstraintsValid: true,
@@ -219,9 +210,7 @@ func certificate(t *testing.T, name string, until time.Time) tls.Certificate {
 		c.IPAddresses = []net.IP{ip}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/go-sql-driver/mysql"
 )
 
@@ -87,9 +89,7 @@ func TestSessionSettings(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, s := range sessionSettings() {
 				for _, v := range s.values {
 					name, value, ok := strings.Cut(v, " = ")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // machine is a root with some files.
@@ -18,14 +19,10 @@ func machine(t testing.TB, files map[string]string) host.Root {
 	dir := t.TempDir()
 	for name, text := range files {
 		file := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)))
 	}
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }
 
@@ -281,9 +278,7 @@ func FuzzReadDefaults(f *testing.F) {
 			return // a path, a port or a mode, which errors show
 		}
 		text := before + password + after
-		if err := errors.Join(os.MkdirAll(root.Path("etc/my"), 0o755), os.WriteFile(root.Path("etc/my/my.cnf"), []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(os.MkdirAll(root.Path("etc/my"), 0o755), os.WriteFile(root.Path("etc/my/my.cnf"), []byte(text), 0o600)))
 		url := "mysql+pymysql:///nova?read_default_file=/etc/my/my.cnf"
 		if mysqldb {
 			url = "mysql:///nova?read_default_file=/etc/my/my.cnf"

@@ -10,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -73,9 +72,7 @@ func TestConsumers(t *testing.T) {
 				got = append(got, fmt.Sprintf("%s %s of %s: %s", a.Type, generation, a.Project, strings.Join(slices.Sorted(maps.Keys(a.Providers)), " ")))
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -97,9 +94,7 @@ func TestSideOfAllocations(t *testing.T) {
 		"the migration was not read (nothing)": {cleanup.Allocations{Instance: holds(4, "gpu1")}, Neither},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := sideOfAllocations(theMove().Placement, test.now); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, sideOfAllocations(theMove().Placement, test.now))
 		})
 	}
 	more := both(holds(4, "gpu1"), holds(0))
@@ -132,13 +127,9 @@ func placement(t *testing.T, fault func(change int, w http.ResponseWriter) bool,
 	service := cloud.NewService(map[string]string{"auth_url": fake.URL, "username": fake.User, "password": fake.Password, "project_name": fake.Project,
 		"user_domain_name": "Default", "project_domain_name": "Default"})
 	connected, err := cloud.Connect(t.Context(), cloud.Options{Service: service})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	client, err := connected.Placement()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return &Repairer{Placement: client}, fake.Consumers
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 )
 
 // TestOutcome: what the states of its units make of an entry, by the run that has left them.
@@ -42,20 +43,14 @@ func TestRecord(t *testing.T) {
 		t.Error("the plan that was shown has changed")
 	}
 	e := change.Entry{Changes: change.KindRows}
-	if err := c.Record(&e); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, c.Record(&e))
 	opened, err := (&Kind{}).Open(t.Context(), e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if units := opened.(*Change).Units(); len(units) != 1 || units[0].Cell != "cell1" || units[0].Open() {
 		t.Errorf("opened: %+v", units)
 	}
 	later, err := json.Marshal([]cleanup.Unit{{Repair: cleanup.Online, Closings: []cleanup.Closing{{Migration: 5, Status: "failed"}}, State: "paused"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for text, want := range map[string]string{
 		`{}`:          "malformed JSON: ",
 		`null`:        "no repair is recorded",

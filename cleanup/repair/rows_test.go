@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 )
 
 // columns are a row's, "" for NULL.
@@ -40,9 +39,7 @@ func TestStatement(t *testing.T) {
 	}
 	want := []string{"UPDATE pci_devices SET instance_uuid = ?, request_id = ?, status = ? WHERE id = ? AND instance_uuid <=> ? AND request_id <=> ? AND status <=> ?",
 		"NULL", "NULL", "available", "7", "u", "NULL", "allocated"}
-	if diff := cmp.Diff(want, append([]string{text}, values...)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, append([]string{text}, values...))
 }
 
 // TestCheckOurs: a journal that names other tables or columns than those of repairs is refused.

@@ -7,15 +7,14 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb/novadbtest"
+	"gpustack/host/hosttest"
 )
 
 // TestWaitOff: no nova-compute frees the devices of a host that is declared off, so that a repair says
 // that a second run does, and waits for nothing.
 func TestWaitOff(t *testing.T) {
 	proof, err := cleanup.NewProof(nil, []string{"gpu2"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	kept := &novadbtest.Database{Answers: []novadbtest.Answer{{Part: "SELECT COUNT(*) FROM pci_devices", Rows: [][]any{{int64(1)}}}}}
 	r := &Repairer{Databases: novadbtest.Open(t, kept), Options: find.Options{Proof: proof}, Record: func([]cleanup.Unit) error { return nil }}
 	for _, test := range []struct{ host, note string }{

@@ -31,13 +31,9 @@ func TestJournalListedOnce(t *testing.T) {
 	root := hosttest.Bare(t)
 	files := change.Files{Root: root}
 	record, err := rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind}.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	put, err := edit.Put(root, rdma.RecordFile, record, 0o600, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}}
 	work := change.Work{Command: "rdma prepare", About: &change.Topic{Subject: change.OfAdapters}, Change: files.New(edit.Changes{put})}
 	if _, err := engine.Apply(context.Background(), work); err != nil {

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"gpustack/host/hosttest"
 )
 
 // TestCodeMap compares docs/code-map.md with the folders that contain Go files: each package is
@@ -23,9 +25,7 @@ import (
 // one import at a time that the map does not permit.
 func TestCodeMap(t *testing.T) {
 	text, err := os.ReadFile(top + "/docs/code-map.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	if len(lines) > 120 {
 		t.Errorf("%d lines, more than 120", len(lines))
@@ -249,9 +249,7 @@ func importsOf(t *testing.T, meant func(path string) bool) map[string]map[string
 			return
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, spec := range file.Imports {
 			imports[name][strings.TrimPrefix(strings.Trim(spec.Path.Value, `"`), "gpustack/")] = true
 		}
@@ -276,9 +274,7 @@ func eachFile(t *testing.T, do func(path string)) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 }
 
 // TestPackageComments: one file of each package says what the package is for. Of a package that is
@@ -290,9 +286,7 @@ func TestPackageComments(t *testing.T) {
 	for name := range packages(t) {
 		set := token.NewFileSet()
 		found, err := filepath.Glob(filepath.Join(top, name, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var files []*ast.File
 		commented := 0
 		for _, file := range found {
@@ -300,9 +294,7 @@ func TestPackageComments(t *testing.T) {
 				continue
 			}
 			parsed, err := parser.ParseFile(set, file, nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if parsed.Doc != nil {
 				commented++
 			}
@@ -316,9 +308,7 @@ func TestPackageComments(t *testing.T) {
 			continue
 		}
 		p, err := doc.NewFromFiles(set, files, "gpustack/"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if begin := map[bool]string{true: "Command ", false: "Package " + p.Name + " "}[p.Name == "main"]; !strings.HasPrefix(p.Doc, begin) {
 			t.Errorf("%s: the comment does not begin with %q", name, begin)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/host/hosttest"
 )
 
 // TestCommandsOfHints: each host.Command that a package makes, to be copied from a hint, is one of
@@ -25,9 +26,7 @@ func TestCommandsOfHints(t *testing.T) {
 		}
 		set := token.NewFileSet()
 		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			words := commandOf(n)
 			if words == nil {

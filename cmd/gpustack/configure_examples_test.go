@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 )
 
@@ -62,9 +63,7 @@ func onTree(line string, r nova.Release) string {
 // side, a controller with --alias and a compute node by its hardware, each on its own machine.
 func TestConfigureExamples(t *testing.T) {
 	folder, err := filepath.Abs("../../examples")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	lines := examples(newNovaConfigureCommand(testUI(t)))
 	first := func(role, option string) string {
 		i := slices.IndexFunc(lines, func(l string) bool {
@@ -85,9 +84,7 @@ func TestConfigureExamples(t *testing.T) {
 		t.Run(test, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := os.Symlink(folder, filepath.Join(dir, "examples")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Symlink(folder, filepath.Join(dir, "examples")))
 			env := []string{"VERSION=" + strconv.Itoa(int(release)), "HOME=" + dir}
 			succeeds := func(line string) (stdout string) {
 				t.Helper()
@@ -103,9 +100,7 @@ func TestConfigureExamples(t *testing.T) {
 					succeeds(strings.Replace(line, "configure", "configure --root "+root, 1))
 				}
 			}
-			if err := bash(dir, append(os.Environ(), env...), configureTree); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, bash(dir, append(os.Environ(), env...), configureTree))
 			run("ctl", first("controller", "--alias"))
 			run("gpu", first("compute", ""))
 			for _, check := range []string{

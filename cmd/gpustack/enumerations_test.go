@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -90,14 +92,10 @@ func TestEnumerations(t *testing.T) {
 		t.Errorf("only %d types of words", len(found))
 	}
 	text, err := json.MarshalIndent(found, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	text = append(text, '\n')
 	if *update {
-		if err := os.WriteFile(enumerationsFile, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(enumerationsFile, text, 0o644))
 		return
 	}
 	if diff := cmp.Diff(string(text), string(enumerationsText)); diff != "" {
@@ -109,18 +107,14 @@ func TestEnumerations(t *testing.T) {
 func constantsOf(t *testing.T, in, name string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", in, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	words := map[string]bool{}
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, d := range parsed.Decls {
 			group, ok := d.(*ast.GenDecl)
 			if !ok || group.Tok != token.CONST {
@@ -134,9 +128,7 @@ func constantsOf(t *testing.T, in, name string) []string {
 				for _, value := range values.Values {
 					if literal, ok := value.(*ast.BasicLit); ok {
 						word, err := strconv.Unquote(literal.Value)
-						if err != nil {
-							t.Fatal(err)
-						}
+						hosttest.NoError(t, err)
 						words[word] = true
 					}
 				}

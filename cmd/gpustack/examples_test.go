@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -244,18 +245,14 @@ func TestExamples(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			from, err := laid[folder]()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			e := exampleRun{t, a.App, setup, filepath.Join(t.TempDir(), "folder")}
 			for _, line := range lines {
 				if out, err := exec.Command("cp", "-a", from, e.dir).CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}
 				e.run(line)
-				if err := os.RemoveAll(e.dir); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.RemoveAll(e.dir))
 			}
 		})
 	}
@@ -426,9 +423,7 @@ func (e *exampleRun) startCloud() []string {
 		addHosts(c, "hosts")
 	}
 	text := fmt.Sprintf("clouds: {lab: {auth: {auth_url: %q, username: admin, password: %s, project_name: admin}}}\n", c.URL, c.Password)
-	if err := os.WriteFile(filepath.Join(e.dir, "clouds.yaml"), []byte(text), 0o644); err != nil {
-		e.t.Fatal(err)
-	}
+	hosttest.NoError(e.t, os.WriteFile(filepath.Join(e.dir, "clouds.yaml"), []byte(text), 0o644))
 	var env []string
 	for name, value := range c.Env() {
 		env = append(env, name+"="+value)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -57,9 +58,7 @@ func (p printed) codes() (codes []string) {
 func TestOneDocument(t *testing.T) {
 	dir := t.TempDir()
 	state, err := stateHome(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	c := cloudtest.New(95)
 	t.Cleanup(c.Close)
 	c.Images = []map[string]any{{"id": "9", "name": "debian", "status": "active", "min_disk": 0, "min_ram": 0, "size": 1 << 20, "virtual_size": 3 << 30}}
@@ -77,9 +76,7 @@ func TestOneDocument(t *testing.T) {
 	}
 	// The trees are changed by no case: each change is made in a copy.
 	lay := func(name, exampleName, more string) {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 		unpack(t, filepath.Join(dir, name), example(t, exampleName), more)
 	}
 	const nova = "-- etc/nova/nova.conf --\n[DEFAULT]\n-- usr/lib/python3/dist-packages/nova-31.0.0.egg-info --\n"
@@ -243,9 +240,7 @@ func TestOneDocument(t *testing.T) {
 					defer f.Close()
 					err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 			}
 			p, status := run(t, test.args)
 			if diff := cmp.Diff(test.codes, p.codes()); status != 1 || diff != "" {
@@ -276,14 +271,10 @@ func TestInterruptedDocument(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	state, err := stateHome(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	// Nobody writes to this file: the run waits for it.
 	inventory := filepath.Join(dir, "inventory.json")
-	if err := syscall.Mkfifo(inventory, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, syscall.Mkfifo(inventory, 0o644))
 	for _, test := range []struct{ args, want string }{
 		{"nova check --release epoxy --conf etc.conf --inventory " + inventory, "interrupted"},
 		{"nova configure --release epoxy --role controller --inventory " + inventory + " --root " + dir, "interrupted, nothing was changed"},
@@ -293,9 +284,7 @@ func TestInterruptedDocument(t *testing.T) {
 			cmd.Env = append(os.Environ(), state...)
 			var out, talk strings.Builder
 			cmd.Stdout, cmd.Stderr = &out, &talk
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, cmd.Start())
 			// It can be opened as soon as the run reads it; nothing is written.
 			writer, err := os.OpenFile(inventory, os.O_WRONLY|syscall.O_NONBLOCK, 0)
 			for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -304,9 +293,7 @@ func TestInterruptedDocument(t *testing.T) {
 			if err == nil {
 				err = cmd.Process.Signal(os.Interrupt)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			cmd.Wait()
 			writer.Close()
 			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || !strings.Contains(talk.String(), "gpustack: error: "+test.want+"\n") {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -87,9 +88,7 @@ func readable(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, folder := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Chmod(folder, 0o755))
 	}
 	return dir
 }
@@ -106,9 +105,7 @@ func stateContains(t *testing.T, state []string, text string) bool {
 		found = found || bytes.Contains(data, []byte(text))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return found
 }
 
@@ -118,9 +115,7 @@ func stateContains(t *testing.T, state []string, text string) bool {
 func TestFlavorTestRunDocument(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(readable(t), "run.sh")
-	if err := os.WriteFile(file, []byte("command-secret"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte("command-secret"), 0o644))
 	const hash = "sha256:2927f331393c8c97291cbe7327cdff5c480b80d98d1956bb85e3587fd68cbbc6" // by sha256sum
 	for name, given := range map[string][]string{"a word": {"--run", "command-secret"}, "assigned": {"--run=command-secret"},
 		"one dash": {"-run", "command-secret"}, "a file": {"--run-file", file}} {
@@ -193,9 +188,7 @@ func TestFlavorTestRunRefused(t *testing.T) {
 	t.Parallel()
 	dir := readable(t)
 	for name, text := range map[string]string{"large": strings.Repeat("x", 60000), "nul": "a\x00b", "empty": " \n", "windows": "#!/bin/sh\r\nx\r\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
 	for name, test := range map[string]struct {

@@ -20,6 +20,7 @@ import (
 
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
 	"gpustack/nova/object"
@@ -59,7 +60,8 @@ func guestWith(functions ...string) func(nonce, data string) string {
 func runTrial(t testing.TB, c *cloudtest.Cloud, state []string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var o output
-	if slices.Contains(args, "--keep-server") { // a process that ends: undo refuses while that of the test runs
+	// Where a server may stay, a process that ends: undo refuses while that of the test runs.
+	if slices.Contains(args, "--keep-server") || c.Fault != nil {
 		cmd := trialCommand(t, c, state, args...)
 		var out, talk strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &talk
@@ -328,9 +330,7 @@ func TestFlavorTest(t *testing.T) {
 // TestFlavorTestShown: the README shows of a test what it prints.
 func TestFlavorTestShown(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(top, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, after, found := strings.Cut(string(readme), "# gpustack flavor test gpu.k4200.2 --image debian-12 ")
 	_, after, _ = strings.Cut(after, "\n")
 	shown, _, ends := strings.Cut(after, "\nctl1# ")
@@ -371,9 +371,7 @@ func stopAt(t *testing.T, c *cloudtest.Cloud, state []string, k int, signal sysc
 		}
 		return false
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Start())
 	close(sent)
 	err := cmd.Wait()
 	var exit *exec.ExitError
@@ -426,12 +424,8 @@ func TestFlavorTestInterrupted(t *testing.T) {
 // TestFlavorTestRecovery: the question about a test that was killed says what its answer does.
 func TestFlavorTestRecovery(t *testing.T) {
 	e := change.Entry{ID: 7, Changes: change.KindObjects, Command: "flavor test gpu"}
-	if err := e.SetDetail(servertest.Record{Head: object.Head{Type: servertest.Type}}); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := views.RecoverySummary(e), "entry 7 (flavor test gpu) is reverted: Nova deletes the servers of the test that exist"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	hosttest.NoError(t, e.SetDetail(servertest.Record{Head: object.Head{Type: servertest.Type}}))
+	hosttest.Equal(t, "entry 7 (flavor test gpu) is reverted: Nova deletes the servers of the test that exist", views.RecoverySummary(e))
 }
 
 // TestFlavorTestInterruptedTwice: a second signal ends a test whose server is not deleted within a
@@ -453,9 +447,7 @@ func TestFlavorTestInterruptedTwice(t *testing.T) {
 		}
 		return false
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Start())
 	for _, reached := range []chan bool{watched, deleting} {
 		select {
 		case <-reached:
@@ -494,9 +486,7 @@ func TestFlavorTestAtOnce(t *testing.T) {
 	first := trialCommand(t, c, state, trialArgs()...)
 	var talk bytes.Buffer
 	first.Stderr = &talk
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, first.Start())
 	<-requested
 	if stdout, stderr, status := runTrial(t, c, state, trialArgs()...); status != 0 {
 		t.Errorf("the second: exit status %d:\n%s%s", status, stdout, stderr)
@@ -571,9 +561,7 @@ func TestFlavorTestUndo(t *testing.T) {
 		if err == nil {
 			err = os.Chown(file, nobody, nobody)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 	}
 	run(0, trialArgs("--keep-server")...)
 	entry(`"keep": true`, `"keep": false`)
@@ -606,9 +594,7 @@ func TestFlavorTestClean(t *testing.T) {
 	// A test of this machine that is running keeps its server.
 	c.Boot.Console = nil
 	cmd := trialCommand(t, c, state, trialArgs("--wait", "1m")...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Start())
 	for deadline := time.Now().Add(10 * time.Second); len(c.Left()) < 8 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -620,9 +606,7 @@ func TestFlavorTestClean(t *testing.T) {
 	if _, stderr, status = runTrial(t, c, state, "undo", "--yes"); status != 1 || !strings.Contains(stderr, "the test is still running") {
 		t.Errorf("undo of a running test: exit status %d: %s", status, stderr)
 	}
-	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 130 || len(c.Left()) != 5 {
 		t.Errorf("%v, left %q", err, c.Left())
 	}

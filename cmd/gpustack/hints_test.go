@@ -12,6 +12,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/snapshot"
 )
 
@@ -23,16 +24,12 @@ func unpack(t *testing.T, dir, example, more string) {
 			continue
 		}
 		tree, err := snapshot.Read(strings.NewReader(text), snapshot.Txtar)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		part := dir
 		if there, err := os.ReadDir(dir); err == nil && len(there) > 0 { // a tree is laid out in an empty folder alone
 			part = filepath.Join(t.TempDir(), "part")
 		}
-		if err := tree.Unpack(part); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, tree.Unpack(part))
 		if part == dir {
 			continue
 		}
@@ -45,9 +42,7 @@ func unpack(t *testing.T, dir, example, more string) {
 func example(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text)
 }
 
@@ -167,9 +162,7 @@ func laid(t *testing.T, tree, more string) shape {
 	dir := t.TempDir()
 	unpack(t, dir, tree, more)
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return shape{root: root}
 }
 
@@ -182,9 +175,7 @@ func TestNextLeadsSomewhere(t *testing.T) {
 			t.Run(name+" "+command, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
-				if err := os.Mkdir(filepath.Join(dir, "node"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.Mkdir(filepath.Join(dir, "node"), 0o755))
 				unpack(t, filepath.Join(dir, "node"), example(t, name), "")
 				var document struct {
 					Next struct {
@@ -193,9 +184,7 @@ func TestNextLeadsSomewhere(t *testing.T) {
 					}
 				}
 				o := runProgram(t, dir, nil, "host", command, "--root", "node", "-o", "json")
-				if err := json.Unmarshal([]byte(o.stdout), &document); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, json.Unmarshal([]byte(o.stdout), &document))
 				next := document.Next
 				text := runProgram(t, dir, nil, "host", command, "--root", "node").stdout
 				if !strings.Contains(text, next.Command) || next.RunOn != "here" {

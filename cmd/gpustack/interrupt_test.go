@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -40,9 +41,7 @@ func (q question) start(t *testing.T, typed string) *terminal.Session {
 func unprivilegedEnv(t *testing.T) []string {
 	t.Helper()
 	env, err := stateHome(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return env
 }
 
@@ -87,12 +86,8 @@ func questions() map[string]func(t *testing.T) question {
 			gpustack(t, slices.Concat(q.args, []string{"--yes"})...)
 			entry := filepath.Join(q.args[3], "var/lib/gpustack/journal/0001.json")
 			text, err := os.ReadFile(entry)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(entry, []byte(strings.Replace(string(text), `"status": "done"`, `"status": "applying"`, 1)), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, os.WriteFile(entry, []byte(strings.Replace(string(text), `"status": "done"`, `"status": "applying"`, 1)), 0o600))
 			return q
 		},
 		"flavor create": onCloud("create flavor gpu.k4200.2; 2 requests", "make these requests?", "flavor", "create", "K4200:2"),
@@ -119,9 +114,7 @@ func TestRecoveryQuestion(t *testing.T) {
 	if status := s.Wait(); status != 1 || strings.Contains(s.Output(), "/?]") || !strings.Contains(s.Output(), `"code": "unconfirmed"`) {
 		t.Errorf("exit status %d:\n%s", status, s.Output())
 	}
-	if diff := cmp.Diff(before, q.state()); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and after", before, q.state())
 }
 
 // TestInterruptedQuestion: Ctrl-C, SIGTERM or SIGHUP at a question ends the run at once, and a y
@@ -152,12 +145,8 @@ func TestInterruptedQuestion(t *testing.T) {
 				if want := "\ngpustack: error: interrupted, nothing was changed\n"; status != 130 || !strings.Contains(s.Output(), want) {
 					t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
 				}
-				if diff := cmp.Diff(s.FirstModes(), s.Modes()); diff != "" {
-					t.Errorf("the terminal (-before +after):\n%s", diff)
-				}
-				if diff := cmp.Diff(before, q.state()); diff != "" {
-					t.Errorf("(-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "the terminal", s.FirstModes(), s.Modes())
+				hosttest.EqualIn(t, "before and after", before, q.state())
 			})
 		}
 	}
@@ -176,9 +165,7 @@ func TestLostTerminal(t *testing.T) {
 			if status := s.Wait(); status != 130 {
 				t.Errorf("exit status %d", status)
 			}
-			if diff := cmp.Diff(before, q.state()); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, q.state())
 		})
 	}
 }
@@ -200,13 +187,9 @@ func TestNohup(t *testing.T) {
 func closed(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { w.Close() })
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, r.Close())
 	return w
 }
 
@@ -258,9 +241,7 @@ func TestClosedOutput(t *testing.T) {
 		if want := "gpustack: error: nothing was changed: the plan cannot be shown: standard output is closed\n"; !strings.HasPrefix(s.Output(), want) {
 			t.Errorf("want %q:\n%s", want, s.Output())
 		}
-		if diff := cmp.Diff(before, files(t, node)); diff != "" {
-			t.Errorf("(-before +after):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "before and after", before, files(t, node))
 	})
 }
 
@@ -300,18 +281,14 @@ func TestInterruptedRequest(t *testing.T) {
 			}
 			talk := filepath.Join(t.TempDir(), "talk")
 			file, err := os.Create(talk)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer file.Close()
 			cmd.Stderr = file
 			// Below nohup(1) it would ignore SIGHUP too; a handled signal is not inherited.
 			hangups := make(chan os.Signal, 1)
 			signal.Notify(hangups, syscall.SIGHUP)
 			defer signal.Stop(hangups)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, cmd.Start())
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
 			select {
@@ -322,9 +299,7 @@ func TestInterruptedRequest(t *testing.T) {
 				t.Fatalf("it ended before the request: %v: %s, %v", err, text, readErr)
 			}
 			for _, s := range test.signals {
-				if err := cmd.Process.Signal(s); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, cmd.Process.Signal(s))
 				time.Sleep(300 * time.Millisecond) // they are not to be merged into one
 			}
 			if !test.again {
@@ -335,9 +310,7 @@ func TestInterruptedRequest(t *testing.T) {
 				close(goOn)
 			}
 			text, err := os.ReadFile(talk)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			want := "gpustack: interrupted: ending the running step; a second interrupt stops at once\n" + test.want
 			if status := cmd.ProcessState.ExitCode(); status != test.status || !strings.HasSuffix(string(text), want) {
 				t.Errorf("%s, want exit status %d, %q:\n%s", cmd.ProcessState, test.status, want, text)
@@ -358,9 +331,7 @@ func TestStoppedRecovery(t *testing.T) {
 	run := func() (*exec.Cmd, *strings.Builder) {
 		cmd, talk := exec.Command("gpustack", "flavor", "create", "A100:1", "--yes"), new(strings.Builder)
 		cmd.Env, cmd.Stderr = env, talk
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, cmd.Start())
 		return cmd, talk
 	}
 	c.Fault = func(w http.ResponseWriter, r *http.Request) bool { // no answer about the flavor
@@ -386,9 +357,7 @@ func TestStoppedRecovery(t *testing.T) {
 	cmd, talk := run()
 	<-reached
 	for range 2 {
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, cmd.Process.Signal(os.Interrupt))
 		time.Sleep(300 * time.Millisecond) // they are not to be merged into one
 	}
 	cmd.Wait()
@@ -463,13 +432,9 @@ func TestInterruptedReading(t *testing.T) {
 			}
 			var talk strings.Builder
 			cmd.Stderr = &talk
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, cmd.Start())
 			<-reached
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, cmd.Process.Signal(os.Interrupt))
 			cmd.Wait()
 			if status := cmd.ProcessState.ExitCode(); status != 130 || talk.String() != "gpustack: error: "+what+"\n" {
 				t.Errorf("%q: exit status %d: %s", args, status, talk.String())
@@ -483,12 +448,8 @@ func layTalk(t *testing.T) (root string) {
 	t.Helper()
 	root = filepath.Join(t.TempDir(), "node")
 	gpustack(t, "host", "unpack", "../../examples/talk-2xk4200.txtar", root)
-	if err := os.MkdirAll(filepath.Join(root, "etc/nova"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte("[DEFAULT]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(root, "etc/nova"), 0o755))
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte("[DEFAULT]\n"), 0o644))
 	return root
 }
 
@@ -522,8 +483,6 @@ func files(t *testing.T, root string) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return files
 }

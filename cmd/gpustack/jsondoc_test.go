@@ -20,6 +20,7 @@ import (
 
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -30,9 +31,7 @@ const jsonDoc = "../../docs/json.md"
 func TestJSONDoc(t *testing.T) {
 	made := newDocWriter(t).write()
 	if *update {
-		if err := os.WriteFile(jsonDoc, []byte(made), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(jsonDoc, []byte(made), 0o644))
 	}
 	if is, err := os.ReadFile(jsonDoc); err != nil || string(is) != made {
 		t.Errorf("docs/json.md does not have the comments of the documents' fields: %s (-file +comments):\n%s", howToMake, cmp.Diff(string(is), made))
@@ -409,17 +408,13 @@ func (d *docWriter) sourceOf(path string) *commented {
 	c := &commented{comments: map[string]string{}, constants: map[string][]named{}}
 	d.packages[path] = c
 	files, err := filepath.Glob(filepath.Join("../..", strings.TrimPrefix(path, "gpustack/"), "*.go"))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	hosttest.NoError(d.t, err)
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			d.t.Fatal(err)
-		}
+		hosttest.NoError(d.t, err)
 		ast.Inspect(parsed, c.read)
 	}
 	return c

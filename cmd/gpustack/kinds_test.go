@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpustack/host/document"
+	"gpustack/host/hosttest"
 )
 
 // TestTruncatedDocuments: of the documents that commands read, one without its last field is not
@@ -20,9 +21,7 @@ func TestTruncatedDocuments(t *testing.T) {
 		fields["schema"], fields["kind"] = document.Schema, kind
 		is := func() document.Kind {
 			text, err := json.Marshal(fields)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			return document.Recognize(text).Kind
 		}
 		whole := is()

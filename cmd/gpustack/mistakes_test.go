@@ -13,6 +13,7 @@ import (
 
 	"gpustack/cmd/gpustack/args"
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -161,17 +162,11 @@ func TestMistakes(t *testing.T) {
 		t.Errorf("only %d mistakes", rows)
 	}
 	if *update {
-		if err := os.WriteFile(mistakesFile, []byte(page.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(mistakesFile, []byte(page.String()), 0o644))
 	}
 	text, err := os.ReadFile(mistakesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(text), page.String()); diff != "" {
-		t.Errorf("testdata/mistakes.md (-file +printed), -update writes it:\n%s", diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.EqualIn(t, "testdata/mistakes.md (-file +printed), -update writes it", string(text), page.String())
 }
 
 const mistakesHead = `# Mistakes, and what gpustack answers
@@ -189,9 +184,7 @@ func mistakesDir(t *testing.T) string {
 	dir := t.TempDir()
 	for name, from := range map[string]string{"node": "talk-2xk4200", "hgx": "hgx-8xa100"} {
 		at := filepath.Join(dir, name)
-		if err := os.Mkdir(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Mkdir(at, 0o755))
 		unpack(t, at, example(t, from), "")
 	}
 	if _, err := stateHome(dir); err != nil { // users other than root may look into the folder
@@ -204,14 +197,12 @@ func mistakesDir(t *testing.T) string {
 		unpack(t, at, example(t, "talk-2xk4200"), "")
 		for _, folder := range closed {
 			folder = filepath.Join(at, folder)
-			if err := errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, mode)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.MkdirAll(folder, 0o755), os.Chmod(folder, mode)))
 			t.Cleanup(func() { _ = os.Chmod(folder, 0o755) }) // the removal of the folder says so
 		}
 	}
 	inventory := runProgram(t, dir, nil, "host", "scan", "--root", "node", "-o", "json").stdout
-	if err := errors.Join(
+	hosttest.NoError(t, errors.Join(
 		os.Mkdir(filepath.Join(dir, "empty"), 0o755),
 		os.Mkdir(filepath.Join(dir, "home"), 0o755),
 		os.WriteFile(filepath.Join(dir, "gpu1.json"), []byte(inventory), 0o644),
@@ -219,9 +210,7 @@ func mistakesDir(t *testing.T) string {
 		os.WriteFile(filepath.Join(dir, "clouds.yaml"), []byte("clouds: {lab: {auth: {auth_url: http://127.0.0.1:1/v3, username: admin, password: "+
 			"secret, project_name: admin}}}\n"), 0o644),
 		os.WriteFile(filepath.Join(dir, "nova.conf"), []byte("[DEFAULT]\n"), 0o644),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	return dir
 }
 

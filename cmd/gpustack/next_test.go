@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -26,9 +28,7 @@ func TestRepeated(t *testing.T) {
 			got = repeated(c).String()
 			return nil
 		}}
-		if err := app.Run(append([]string{"x"}, strings.Fields(test[0])...)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, app.Run(append([]string{"x"}, strings.Fields(test[0])...)))
 		if want := strings.TrimSpace("gpustack repair-migration " + test[1]); got != want {
 			t.Errorf("%s:\n%s, want\n%s", test[0], got, want)
 		}

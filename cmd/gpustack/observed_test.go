@@ -16,9 +16,7 @@ import (
 // reads once.
 func TestObservedOnce(t *testing.T) {
 	text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	recorded := string(text)
 	for name, run := range map[string]func(*term.UI, given) error{
 		"container prepare": func(u *term.UI, plan given) error {

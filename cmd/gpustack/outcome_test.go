@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -44,12 +45,8 @@ func reopen(t *testing.T, journal, status string) {
 	}
 	last := entries[len(entries)-1]
 	text, err := os.ReadFile(last)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(last, []byte(strings.Replace(string(text), `"status": "done"`, `"status": "`+status+`"`, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, os.WriteFile(last, []byte(strings.Replace(string(text), `"status": "done"`, `"status": "`+status+`"`, 1)), 0o600))
 }
 
 // TestDocumentOfFailure: a change that is not as planned when it is read back ends with its plan
@@ -119,9 +116,7 @@ func TestDocumentOfUndo(t *testing.T) {
 		c := cloudtest.Start(t, 96)
 		dir := t.TempDir()
 		env, err := stateHome(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for name, value := range c.Env() {
 			env = append(env, name+"="+value)
 		}
@@ -143,10 +138,6 @@ func TestDocumentOfUndo(t *testing.T) {
 // write writes a file and makes its folders.
 func write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	hosttest.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 }

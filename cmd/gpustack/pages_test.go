@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // runPages are the pages of docs of which scripts run every command whose output the page shows.
@@ -126,15 +127,11 @@ func printedAs(shown, printed []string) bool {
 // without an output exist and have the flags.
 func TestPagesAreRun(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	run := map[string]int{}
 	for _, script := range scripts {
 		text, err := os.ReadFile(script)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, m := range regexp.MustCompile(`(?m)^page (\S+ \d+) `).FindAllStringSubmatch(string(text), -1) {
 			run[m[1]]++
 		}
@@ -142,9 +139,7 @@ func TestPagesAreRun(t *testing.T) {
 	app := newApp(testUI(t), []string{"gpustack"}).App
 	for _, page := range runPages {
 		text, err := readPage(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		outputs := 0
 		for i, c := range shownCommands(text) {
 			if c.words[0] != "gpustack" {

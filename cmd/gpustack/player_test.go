@@ -167,12 +167,8 @@ func (s shape) complete(t *testing.T) {
 		if _, err := os.Lstat(s.root.Path(name)); err == nil {
 			continue
 		}
-		if err := os.MkdirAll(filepath.Dir(s.root.Path(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(s.root.Path(name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(s.root.Path(name)), 0o755))
+		hosttest.NoError(t, os.WriteFile(s.root.Path(name), []byte(text), 0o644))
 	}
 }
 

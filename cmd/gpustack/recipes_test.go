@@ -8,15 +8,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestFleetCronRecipe: the loop of docs/fleet.md for cron keeps each document that gpustack has
 // printed, also with exit status 2, and of a command that failed the document of the last time.
 func TestFleetCronRecipe(t *testing.T) {
 	text, err := os.ReadFile("../../docs/fleet.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const folder = "/srv/gpustack"
 	recipe := ""
 	for _, fence := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1) {
@@ -36,9 +36,7 @@ case $2 in check) exit 2 ;; guests) exit 1 ;; esac
 		filepath.Join(bin, "gpustack"): fake, filepath.Join(bin, "hostname"): "#!/bin/sh\necho gpu1\n",
 		filepath.Join(dir, "gpu1.scan.json"): "old\n", filepath.Join(dir, "gpu1.check.json"): "old\n", filepath.Join(dir, "gpu1.guests.json"): "old\n",
 	} {
-		if err := os.WriteFile(path, []byte(content), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(path, []byte(content), 0o700))
 	}
 	cmd := exec.Command("sh", "-c", strings.ReplaceAll(recipe, folder, dir))
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/operate/node"
 )
 
@@ -44,9 +45,7 @@ func recorded(t *testing.T) (root host.Root, dir string, read *folders) {
 	t.Helper()
 	dir = layTalk(t)
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	read = &folders{listed: map[string]int{}, attributes: map[string]int{}}
 	return root.Recorded(read), dir, read
 }
@@ -67,12 +66,8 @@ func TestRebootStuck(t *testing.T) {
 			`"ended":null,"files":[],"programs":null,"left":null,"restart":null,"rows":null,"drivers":{"boot_id":"this-boot","release":false,"services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null},"functions":[]}}`,
 	} {
 		place := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(place, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(place), 0o755))
+		hosttest.NoError(t, os.WriteFile(place, []byte(text), 0o600))
 	}
 	clear(read.attributes)
 	if required := node.RebootRequired(t.Context(), root); required != host.Yes {

@@ -27,6 +27,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/document"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/operate/node"
 )
@@ -88,9 +89,7 @@ func TestSchemas(t *testing.T) {
 	made := map[string][]byte{}
 	add := func(command string, report reflect.Type) {
 		text, err := json.MarshalIndent(documentSchema(command, report), "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		made[schemaFile(command)] = append(text, '\n')
 	}
 	add(failedOnly, nil)
@@ -98,9 +97,7 @@ func TestSchemas(t *testing.T) {
 		add(command, report)
 	}
 	names, err := filepath.Glob(schemaDir + "/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, name := range names {
 		if made[filepath.Base(name)] != nil {
 			continue
@@ -114,9 +111,7 @@ func TestSchemas(t *testing.T) {
 	for name, text := range made {
 		file := filepath.Join(schemaDir, name)
 		if *update {
-			if err := errors.Join(os.MkdirAll(schemaDir, 0o755), os.WriteFile(file, text, 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.MkdirAll(schemaDir, 0o755), os.WriteFile(file, text, 0o644)))
 		}
 		if is, err := os.ReadFile(file); err != nil || !bytes.Equal(is, text) {
 			t.Errorf("docs/schema/%s is not the schema of the document: %s (-file +document):\n%s", name, howToMake, cmp.Diff(string(is), string(text)))
@@ -136,9 +131,7 @@ func TestDocumentsAreKnown(t *testing.T) {
 		}
 	}
 	slices.Sort(with)
-	if diff := cmp.Diff(with, slices.Sorted(maps.Keys(documents()))); diff != "" {
-		t.Errorf("commands with -o json (-commands +documents of schema_test.go):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "commands with -o json (-commands +documents of schema_test.go)", with, slices.Sorted(maps.Keys(documents())))
 }
 
 func printsDocuments(c *cli.Command) bool {

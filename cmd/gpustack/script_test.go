@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -57,18 +58,12 @@ func stateHome(dir string) ([]string, error) {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Abs("../../examples")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, script := range scripts {
 		text, err := os.ReadFile(script)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, set := range regexp.MustCompile(`(?m)^(?:\[[^]]*\] )?env (.*)$`).FindAllStringSubmatch(string(text), -1) {
 			for word := range strings.FieldsSeq(set[1]) {
 				if name, _, _ := strings.Cut(word, "="); !slices.Contains(scriptVariables(), name) {

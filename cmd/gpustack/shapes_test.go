@@ -82,9 +82,7 @@ func readShapes(t *testing.T) (shapes []shape) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		s := shape{name: strings.TrimSuffix(filepath.Base(file), ".txtar")}
 		sources := 0
 		for line := range strings.Lines(string(txtar.Parse(text).Comment)) {
@@ -128,9 +126,7 @@ func (s shape) runHere(t *testing.T, line string) (o output) {
 	dir := t.TempDir()
 	open := func(name string, flags int) *os.File {
 		f, err := os.OpenFile(name, flags, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return f
 	}
 	stdin, stdout, stderr := open(os.DevNull, os.O_RDONLY), open(dir+"/stdout", os.O_CREATE|os.O_RDWR), open(dir+"/stderr", os.O_CREATE|os.O_RDWR)
@@ -164,9 +160,7 @@ func (s shape) runHere(t *testing.T, line string) (o output) {
 	}()
 	read := func(f *os.File) string {
 		text, err := os.ReadFile(f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return string(text)
 	}
 	o.stdout, o.stderr = read(stdout), read(stderr)
@@ -182,17 +176,13 @@ func (s shape) fill(t *testing.T, line string) string {
 	t.Helper()
 	if strings.Contains(line, " GPU") {
 		devices, _, err := pci.Scan(s.root, pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if i := slices.IndexFunc(devices, func(d pci.Device) bool { return d.IsNVIDIAGPU() }); i >= 0 {
 			line = strings.ReplaceAll(line, " GPU", " "+devices[i].Address.String())
 		}
 	}
 	images, err := filepath.Glob(s.root.Path("/srv/images/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if images == nil {
 		return strings.ReplaceAll(line, " --image-dir IMAGES", "")
 	}
@@ -226,15 +216,11 @@ func TestShapes(t *testing.T) {
 			}
 			file := filepath.Join(shapesDir, s.name+".golden")
 			if *update {
-				if err := os.WriteFile(file, txtar.Format(&got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.WriteFile(file, txtar.Format(&got), 0o644))
 				return
 			}
 			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(txtar.Format(&got)), "\n")); diff != "" {
 				t.Errorf("%s (-want +got); -update writes it:\n%s", file, diff)
 			}
@@ -283,9 +269,7 @@ func TestShapesSurvive(t *testing.T) {
 func (s shape) lines(t *testing.T, of []string) (lines []string) {
 	t.Helper()
 	devices, _, err := pci.Scan(s.root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	devices = slices.DeleteFunc(devices, func(d pci.Device) bool { return d.Class != nil && d.Class.IsBridge() })
 	if len(devices) == 0 {
 		t.Fatal("the shape has no PCI function")

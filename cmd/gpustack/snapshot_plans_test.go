@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
 	"gpustack/host/container/containerprepare"
@@ -30,9 +28,7 @@ func TestSnapshotPlans(t *testing.T) {
 	t.Parallel()
 	const adapter = "0000:0c:00.0"
 	pf, err := pci.ParseAddress(adapter)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	commands, files := hosttest.HCA{Address: adapter, Device: "mlx5_0", Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
 	root := hosttest.Lay(t, commands+hosttest.Server{CPU: "GenuineIntel", More: files + `-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/address --
 b8:ce:f6:00:12:34
@@ -83,9 +79,7 @@ Environment=X=pl4nted
 DMA
 `}.Archive())
 	image := cpio("usr/lib/modules/6.1.0-28-amd64/kernel/drivers/infiniband/core/ib_core.ko")
-	if err := os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), image, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), image, 0o600))
 	again := replayed(t, root)
 	for _, name := range []string{"/etc/udev/rules.d/vfs.rules", "/etc/init.d/vfs", "/etc/rc.local", "/etc/cron.d/vfs", "/etc/containers/systemd/nova_compute.container"} {
 		if data, err := again.ReadFile(name); err != nil && !host.IsAbsent(err) || strings.Contains(string(data), "pl4nted") {
@@ -123,9 +117,7 @@ DMA
 			if len(before) < 2 {
 				t.Errorf("refused: %q", before)
 			}
-			if diff := cmp.Diff(before, plan(again)); diff != "" {
-				t.Errorf("plan (-machine +snapshot):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "plan", before, plan(again))
 		})
 	}
 }
@@ -137,13 +129,9 @@ func replayed(t *testing.T, root host.Root) host.Root {
 	u := term.UI{Talk: io.Discard, Quiet: true}
 	node.ReadAll(t.Context(), newNode(&u, root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))))
 	dir := filepath.Join(t.TempDir(), "again")
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(dir))
 	again, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return again
 }
 

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestNothingIsCompiledAtStart: no variable of a package is initialized with a compiled regular
@@ -18,9 +20,7 @@ func TestNothingIsCompiledAtStart(t *testing.T) {
 			continue
 		}
 		matches, err := filepath.Glob(filepath.Join(top, name, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, file := range matches {
 			// Tests run this package's test binary as the program.
 			if strings.HasSuffix(file, "_test.go") && name != "cmd/gpustack" {
@@ -29,9 +29,7 @@ func TestNothingIsCompiledAtStart(t *testing.T) {
 			files++
 			positions := token.NewFileSet()
 			source, err := parser.ParseFile(positions, file, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, call := range callsAtStart(source) {
 				switch name := calledName(call); name {
 				case "regexp.MustCompile", "template.Must":

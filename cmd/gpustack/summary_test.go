@@ -7,6 +7,7 @@ import (
 	"gpustack/cmd/gpustack/views"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 )
@@ -43,9 +44,7 @@ func TestRecoveryOfDrivers(t *testing.T) {
 	for release, done := range map[bool]string{false: "rolled back", true: "completed"} {
 		record := driver.Record{Release: release, Functions: []driver.Change{{Address: pci.Address{Bus: 1}}}}
 		e := change.Entry{ID: 3, Changes: change.KindDrivers, Command: "host release", Status: change.Applying}
-		if err := e.SetDetail(record); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, e.SetDetail(record))
 		want := "entry 3 (host release) is " + done + " in each IOMMU group that is half changed: drivers of 1 function"
 		if got := views.RecoverySummary(e); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

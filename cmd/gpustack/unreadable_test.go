@@ -64,15 +64,11 @@ func checkUnreadable(t *testing.T, chosen func(name string, d fs.DirEntry) bool,
 		names = append(names, name)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	told := 0
 	for i, name := range names {
 		place := root.Path(name)
-		if err := errors.Join(os.Rename(place, kept), puts[i%len(puts)](place)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(os.Rename(place, kept), puts[i%len(puts)](place)))
 		for _, c := range readers() {
 			o := shape{root: root}.runHere(t, c+" -o json")
 			out := o.stdout + o.stderr
@@ -81,9 +77,7 @@ func checkUnreadable(t *testing.T, chosen func(name string, d fs.DirEntry) bool,
 			}
 			checkPaths(t, root, name, c, out)
 		}
-		if err := errors.Join(os.Remove(place), os.Rename(kept, place)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(os.Remove(place), os.Rename(kept, place)))
 	}
 	if told < len(names)/2 {
 		t.Errorf("only %d outputs name one of %d files", told, len(names))
@@ -105,9 +99,7 @@ func TestForbiddenFiles(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	denied := 0
 	for _, c := range append(readers(), strings.Join(trialArgs("--dry-run"), " ")) {
 		o := runProgram(t, "/", env, append(strings.Fields(c), "--root", root.Path("/"), "-o", "json")...)
@@ -257,8 +249,6 @@ Version: 2:26.2.2-1
 -- var/lib/gpustack/journal/0001.json --
 {"schema": 1}
 `}.Archive())
-	if err := os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), cpio("usr/lib/modules/6.1.0-28-amd64/kernel/vfio-pci.ko"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path("/boot/initrd.img-6.1.0-28-amd64"), cpio("usr/lib/modules/6.1.0-28-amd64/kernel/vfio-pci.ko"), 0o600))
 	return root
 }

@@ -102,16 +102,12 @@ func TestWidth(t *testing.T) {
 		}
 	})
 	boot, err := filepath.Abs("../../examples/boot.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for name, selection := range exampleSelections() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			text, err := os.ReadFile("../../examples/" + name + ".txtar")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			s := shape{name: name, root: hosttest.Lay(t, string(text))}
 			fits(t, s, "host prepare"+selection+" --dry-run")
 			all(t, s, append(before, both...)...)
@@ -140,9 +136,7 @@ func TestWidth(t *testing.T) {
 			paths = append(paths, path)
 		}
 		text, err := os.ReadFile("../../examples/talk-2xk4200.txtar")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		s := shape{root: hosttest.Lay(t, string(text))}
 		for _, path := range paths {
 			fits(t, s, path+" --help")
@@ -155,9 +149,7 @@ func TestWidth(t *testing.T) {
 func (s shape) first(t *testing.T) string {
 	t.Helper()
 	devices, _, err := pci.Scan(s.root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return devices[slices.IndexFunc(devices, func(d pci.Device) bool { return d.Class != nil && !d.Class.IsBridge() })].Address.String()
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // workerName is the name of a process that runs one command line of the program after the other.
@@ -145,9 +147,7 @@ func startWorker(env []string) (w worker, err error) {
 func runProgram(t testing.TB, dir string, env []string, args ...string) output {
 	t.Helper()
 	dir, err := filepath.Abs(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	own := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "OS_") })
 	o, err := runLine(commandLine{dir, append(own, env...), args})
 	if err != nil {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/driver"
@@ -33,25 +31,17 @@ func prepared(t *testing.T, root host.Root) {
 	t.Helper()
 	observed := prepare.Observe(root, machine.ObservePrepare(root, true), selection.Options{})
 	want, err := prepare.NewWant(observed, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	plan, err := prepare.NewPlan(observed, want)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := plan.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, plan.Files.Apply(context.Background(), root))
 }
 
 func selectors(t *testing.T, words ...string) (list []pci.Selector) {
 	t.Helper()
 	for _, w := range words {
 		s, err := pci.ParseSelector(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		list = append(list, s)
 	}
 	return list
@@ -126,9 +116,7 @@ func TestBind(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -167,12 +155,8 @@ func TestRelease(t *testing.T) {
 			}
 			root := hosttest.Lay(t, archive)
 			l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, test.taken, driver.Services{}, machine.OfHost)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, brief(l)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.want, brief(l))
 		})
 	}
 }
@@ -204,9 +188,7 @@ func TestReleaseChanged(t *testing.T) {
 					functions = functions[:1]
 				}
 				for _, f := range functions {
-					if err := test.bend(root, "sys/bus/pci/devices/0000:"+card+":00."+f+"/"); err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, test.bend(root, "sys/bus/pci/devices/0000:"+card+":00."+f+"/"))
 				}
 			}
 			l, err := bind.NewRelease(root, observe(root), test.opts, idle, nil, driver.Services{}, machine.OfHost)

@@ -140,9 +140,7 @@ func TestServices(t *testing.T) {
 				}
 				got.WriteString(strings.Join(lines, "\n"))
 			}
-			if diff := cmp.Diff(test.want, got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got.String())
 		})
 	}
 }
@@ -157,9 +155,7 @@ func TestReleaseServices(t *testing.T) {
 		"nouveau": {},
 	} {
 		l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, map[pci.Address]driver.State{{Bus: 1}: {Driver: name}}, stopped, machine.OfHost)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if diff := cmp.Diff(want, l.Services.Afterwards()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}

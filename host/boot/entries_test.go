@@ -268,40 +268,28 @@ func TestEntries(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, test.tree)
 			l, err := test.read(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if got := l.Args().String(); got != test.args {
 				t.Errorf("arguments %q, want %q", got, test.args)
 			}
 			plan, err := l.Plan(edit.Observe(root, l.Files()...), intel)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got := map[string]string{}
 			for _, c := range plan.Pending() {
 				got[c.Name] = changedLines(c)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if err := plan.Apply(context.Background(), root); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.Equal(t, test.want, got)
+			hosttest.NoError(t, plan.Apply(context.Background(), root))
 			if l, err = test.read(root); err != nil {
 				t.Fatal(err)
 			}
 			again, err := l.Plan(edit.Observe(root, l.Files()...), intel)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, c := range again.Pending() {
 				t.Errorf("planned again:\n%s", c.Diff())
 			}
 			entries, err := l.Entries(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if err := boot.InEffect(entries, boot.Args{"intel_iommu=on", "iommu=pt"}); err != nil {
 				t.Error(err)
 			}
@@ -335,16 +323,10 @@ func TestEnvironmentBlock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, rhel8+"-- boot/grub2/grubenv --\n"+grubenv(variables+"\n"))
 			l, err := boot.ReadBLS(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			plan, err := l.Plan(edit.Observe(root, l.Files()...), intel)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := plan.Apply(context.Background(), root); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, plan.Apply(context.Background(), root))
 			got, err := root.ReadFile("boot/grub2/grubenv")
 			if want := grubenv(variables+" intel_iommu=on iommu=pt\n") + "#"; err != nil || string(got) != want {
 				t.Errorf("%q, %v", got, err)
@@ -406,9 +388,7 @@ func TestKept(t *testing.T) {
 	const name = "boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf"
 	first := hosttest.Lay(t, debianSystemdBoot)
 	before, err := first.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	other := strings.Replace(string(before), "root=UUID=77 ro", "root=/dev/loop0 ro intel_iommu=on", 1)
 	for _, test := range []struct {
 		name, now, want string
@@ -421,19 +401,11 @@ func TestKept(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, debianSystemdBoot)
 			kept, err := boot.KeepEntries(root)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := edit.Write(root, name, []byte(test.now), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, edit.Write(root, name, []byte(test.now), 0o644))
 			plan, err := kept.Restore(root)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := plan.Apply(context.Background(), root); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, plan.Apply(context.Background(), root))
 			got, err := root.ReadFile(name)
 			if diff := cmp.Diff(test.want, string(got)); diff != "" || err != nil {
 				t.Errorf("(-want +got):\n%s%v", diff, err)
@@ -446,14 +418,10 @@ func TestKept(t *testing.T) {
 func TestSystemdBootPrograms(t *testing.T) {
 	root := hosttest.Lay(t, debianSystemdBoot+"-- lib/modules/6.1.0-9-amd64/modules.dep --\n-- boot/vmlinuz-6.1.0-9-amd64 --\n")
 	b, err := boot.ReadSystemdBoot(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	want := []host.Program{{Kind: host.KernelInstall, Release: "6.1.0-28-amd64", File: "/boot/vmlinuz-6.1.0-28-amd64"}}
 	for _, got := range [][]host.Program{b.Programs(true, false), b.Programs(false, true)} {
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		hosttest.Equal(t, want, got)
 	}
 	if got := b.Programs(false, false); got != nil {
 		t.Errorf("%v", got)
@@ -485,14 +453,10 @@ func FuzzEntry(f *testing.F) {
 			return
 		}
 		for _, c := range plan.Pending() { // without waiting for the disk
-			if err := os.WriteFile(root.Path(c.Name), c.After.Content, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(root.Path(c.Name), c.After.Content, 0o644))
 		}
 		l, err = boot.ReadBLS(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if change := intel.Change(l.Args()); !change.IsZero() {
 			t.Errorf("%q: %v is still to be done", l.Args(), change)
 		}
@@ -503,12 +467,8 @@ func FuzzEntry(f *testing.F) {
 			t.Errorf("%q became %q, want %q", before, got, want)
 		}
 		now, err := root.ReadFile("boot/loader/entries/a.conf")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(otherLines(entry+"\n"), otherLines(string(now))); diff != "" {
-			t.Errorf("other lines (-before +after):\n%s", diff)
-		}
+		hosttest.NoError(t, err)
+		hosttest.EqualIn(t, "other lines", otherLines(entry+"\n"), otherLines(string(now)))
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 )
 
 const readsFolder = `#! /bin/sh
@@ -35,20 +36,14 @@ func grubTree(t testing.TB, files map[string]string, dropIns bool) host.Root {
 		put(t, filepath.Join(dir, "etc/default", name), text)
 	}
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }
 
 func put(t testing.TB, file, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 // bash is the oracle: it sources the files as grub-mkconfig does and returns all variables.
@@ -65,9 +60,7 @@ $v
 	cmd := exec.Command("bash", "--norc", "--noprofile", "-c", program, "bash", root.Path("etc/default"))
 	cmd.Env = []string{"PATH=/nowhere", "LC_ALL=C"}
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	values := map[string]string{}
 	for _, line := range strings.Split(string(out), "\x00") {
 		if name, value, ok := strings.Cut(line, "="); ok && name != "_" && !strings.HasPrefix(name, "BASH") && name != "PIPESTATUS" {
@@ -165,40 +158,28 @@ func TestGrubAgainstBash(t *testing.T) {
 					}
 				}
 				got = slices.DeleteFunc(got, func(a string) bool { return a == "intel_iommu=on" || a == "iommu=pt" })
-				if diff := cmp.Diff(want.String(), got.String()); diff != "" {
-					t.Errorf("other arguments (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "other arguments", want.String(), got.String())
 				for _, values := range []map[string]string{before, after} {
 					delete(values, "GRUB_CMDLINE_LINUX")
 					delete(values, "GRUB_CMDLINE_LINUX_DEFAULT")
 				}
-				if diff := cmp.Diff(before, after); diff != "" {
-					t.Errorf("other variables (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "other variables", before, after)
 				if again := plan(t, root, intel, true); !again.IsZero() && !cmp.Equal(again, change) {
 					t.Errorf("planned again: %v", again)
 				}
 				// Without wanted arguments, gpustack's part is removed.
 				g, err := boot.ReadGrub(root)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				changes, err := g.Plan(edit.Observe(root, g.Files()...), boot.Want{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				for _, c := range changes {
-					if err := c.Apply(root); err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, c.Apply(root))
 				}
 				last := readTree(t, root)
 				if text := first["grub"]; !dropIns && !strings.HasSuffix(text, "\n") && text != "" {
 					first["grub"] += "\n" // undo, which knows, takes that back too
 				}
-				if diff := cmp.Diff(first, last); diff != "" {
-					t.Errorf("(-first +last):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "first and last", first, last)
 			})
 		}
 	}
@@ -208,21 +189,15 @@ func TestGrubAgainstBash(t *testing.T) {
 func plan(t *testing.T, root host.Root, want boot.Want, done bool) boot.Change {
 	t.Helper()
 	g, err := boot.ReadGrub(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	change := want.Change(g.Args())
 	changes, err := g.Plan(edit.Observe(root, g.Files()...), want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, c := range changes {
 		if done && c.Action() != "none" {
 			t.Errorf("planned:\n%s", c.Diff())
 		}
-		if err := c.Apply(root); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, c.Apply(root))
 	}
 	return change
 }
@@ -240,9 +215,7 @@ func readTree(t *testing.T, root host.Root) map[string]string {
 		files[name] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return files
 }
 
@@ -291,9 +264,7 @@ func TestGrubRefused(t *testing.T) {
 func TestGrubOverruled(t *testing.T) {
 	root := grubTree(t, map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, true)
 	g, err := boot.ReadGrub(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = g.Plan(edit.Observe(root, g.Files()...), intel)
 	if !errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), "/etc/default/grub.d/zzz.cfg: ") {
 		t.Errorf("%v", err)
@@ -319,13 +290,9 @@ func TestGrubWording(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := grubTree(t, map[string]string{"grub": test.text}, false)
 			g, err := boot.ReadGrub(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			plan, err := g.Plan(edit.Observe(root, g.Files()...), intel)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if got := len(plan.Pending()) > 0; got != test.want {
 				t.Errorf("pending: %t, want %t:\n%s", got, test.want, plan[0].Diff())
 			}
@@ -359,9 +326,7 @@ func FuzzGrubAgainstBash(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if diff := cmp.Diff(kernelArgs(bash(t, root, true)), g.Args()); diff != "" {
-			t.Errorf("(-bash +gpustack):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "bash and gpustack", kernelArgs(bash(t, root, true)), g.Args())
 	})
 }
 
@@ -429,9 +394,7 @@ func TestWantIOMMU(t *testing.T) {
 
 func TestParseArgs(t *testing.T) {
 	got := boot.ParseArgs("  a=1\t\"b c\"=2 d=\"e  f\" \r\n")
-	if diff := cmp.Diff(boot.Args{"a=1", `"b c"=2`, `d="e  f"`}, got); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, boot.Args{"a=1", `"b c"=2`, `d="e  f"`}, got)
 }
 
 func FuzzParseArgs(f *testing.F) {

@@ -3,8 +3,6 @@ package boot_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/boot"
 	"gpustack/host/hosttest"
 )
@@ -28,9 +26,7 @@ menuentry 'Another system' {
 }
 `)
 	entries, err := boot.ReadMenu(root, "/boot/grub/grub.cfg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if others := boot.CompareRoots(entries, entries); others != nil {
 		t.Errorf("%v", others)
 	}
@@ -81,18 +77,14 @@ func TestCompareRoots(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			read := func(text string) []boot.Entry {
 				entries, err := boot.ReadMenu(hosttest.Lay(t, "-- boot/grub/grub.cfg --\n"+text), "/boot/grub/grub.cfg")
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				return entries
 			}
 			var got []string
 			for _, other := range boot.CompareRoots(read(test.before), read(test.after)) {
 				got = append(got, other.Error())
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

@@ -99,9 +99,7 @@ func TestBoots(t *testing.T) {
 			}
 			root := hosttest.Lay(t, tree)
 			grub, err := boot.ReadGrub(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			entries, err := grub.Entries(root)
 			if test.want == "error" {
 				if err == nil {
@@ -109,9 +107,7 @@ func TestBoots(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got []string
 			for _, e := range entries {
 				if e.Boots {
@@ -150,9 +146,7 @@ func TestUnsureEntries(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, test.tree)
 			bls, err := boot.ReadBLS(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			entries, err := bls.Entries(root)
 			got := ""
 			if last := entries[len(entries)-1]; last.Unsure {

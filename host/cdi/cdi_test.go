@@ -74,9 +74,7 @@ func TestFolders(t *testing.T) {
 // TestReadUnreadable reads a file without permission, which root has for every file.
 func TestReadUnreadable(t *testing.T) {
 	root := hosttest.Lay(t, "-- etc/cdi/a.json --\n"+oneDevice)
-	if err := os.Truncate(root.Path("etc/cdi/a.json"), 5<<20); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Truncate(root.Path("etc/cdi/a.json"), 5<<20))
 	folders := cdi.Read(root)
 	want := []string{"fail unreadable: /etc/cdi/a.json: the file cannot be read: larger than 4194304 bytes"}
 	if diff := gocmp.Diff(want, texts(folders.All())); diff != "" || folders.Edits("example.com/gpu=0") != nil {
@@ -131,21 +129,15 @@ func evergreen() specs.Spec {
 // TestText writes a spec, which the library reads from its folder as the same value.
 func TestText(t *testing.T) {
 	text, err := cdi.Text(evergreen())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	again, err := cdi.Text(evergreen())
 	if err != nil || string(again) != string(text) {
 		t.Errorf("%v: written twice: %s\n%s", err, text, again)
 	}
 	file := filepath.Join(t.TempDir(), "gpustack.json")
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, text, 0o644))
 	read, err := library.ReadSpec(file, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	want := evergreen()
 	want.Version = "0.5.0"
 	if diff := gocmp.Diff(&want, read.Spec); diff != "" {
@@ -197,16 +189,12 @@ func FuzzParse(f *testing.F) {
 		f.Fatal(err)
 	}
 	text, err := cdi.Text(evergreen())
-	if err != nil {
-		f.Fatal(err)
-	}
+	hosttest.NoError(f, err)
 	f.Add(text)
 	f.Add([]byte(`{"cdiVersion":"0.5.0","kind":"a/b","devices":[{"name":"c","containerEdits":{"deviceNodes":[null]}}],"containerEdits":{}}`))
 	for _, file := range sets {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		hosttest.NoError(f, err)
 		for _, part := range strings.Split(string(data), " --\n")[1:] {
 			content, _, _ := strings.Cut(part, "\n-- ")
 			f.Add([]byte(content + "\n"))
@@ -229,9 +217,7 @@ func FuzzParse(f *testing.F) {
 			return // the library crashes
 		}
 		file := filepath.Join(t.TempDir(), "a.yaml")
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, data, 0o600))
 		read, err := library.ReadSpec(file, 0)
 		if (err != nil) != skipped {
 			t.Errorf("the library: %v, ours: %v", err, texts(problems))
@@ -279,14 +265,10 @@ func Large(t testing.TB) host.Root {
 			})
 		}
 		text, err := cdi.Text(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		fmt.Fprintf(&tree, "-- etc/cdi/gpu%02d.json --\n%s", i, text)
 	}
 	root := hosttest.Lay(t, tree.String())
-	if err := os.Chmod(root.Path("usr/bin/nvidia-cdi-hook"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(root.Path("usr/bin/nvidia-cdi-hook"), 0o755))
 	return root
 }

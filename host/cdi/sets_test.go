@@ -31,18 +31,14 @@ type set struct {
 func readSets(t *testing.T) []set {
 	t.Helper()
 	files, err := filepath.Glob("testdata/sets/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if len(files) < 18 {
 		t.Fatalf("%d sets found", len(files))
 	}
 	var all []set
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		s := set{name: strings.TrimSuffix(filepath.Base(file), ".txtar"), text: string(data)}
 		for _, line := range strings.Split(s.text, "\n") {
 			if name, ok := strings.CutPrefix(line, "# ask "); ok {
@@ -146,14 +142,10 @@ func TestSets(t *testing.T) {
 	}
 	const file = "testdata/verdicts.txt"
 	if *update {
-		if err := os.WriteFile(file, []byte(golden.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, []byte(golden.String()), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if diff := gocmp.Diff(string(want), golden.String()); diff != "" {
 		t.Error(diff)
 	}
@@ -163,15 +155,11 @@ func TestSets(t *testing.T) {
 // /var/run/cdi.
 func relink(t *testing.T, root host.Root) {
 	t.Helper()
-	if err := os.MkdirAll(root.Path("var"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(root.Path("var"), 0o755))
 	if err := os.Remove(root.Path("var/run")); err != nil && !host.IsAbsent(err) {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("../run", root.Path("var/run")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Symlink("../run", root.Path("var/run")))
 }
 
 func sorted[V any](m map[string]V) func(yield func(string, V) bool) {

@@ -105,9 +105,7 @@ func (m *machine) plan() edit.Changes {
 		if want.text != "" {
 			c, err = edit.Put(m.root, want.name, []byte(want.text), 0o644, false)
 		}
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		hosttest.NoError(m.t, err)
 		plan = append(plan, c)
 	}
 	return plan
@@ -119,9 +117,7 @@ func (m *machine) state() map[string]string {
 	state := map[string]string{}
 	for _, name := range []string{"/etc/grub", "/etc/new.d/new", "/etc/gone"} {
 		f, err := edit.Read(m.root, name)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		hosttest.NoError(m.t, err)
 		if f != nil {
 			state[name] = string(f.Content)
 		}
@@ -136,9 +132,7 @@ func (m *machine) state() map[string]string {
 func (m *machine) statuses() (statuses []change.Status) {
 	m.t.Helper()
 	entries, err := change.List(m.root)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	for _, e := range entries {
 		statuses = append(statuses, e.Status)
 	}
@@ -154,9 +148,7 @@ func TestApplyAndUndo(t *testing.T) {
 		t.Fatal(e, err)
 	}
 	after := map[string]string{"/etc/grub": "FIRST\nsecret=hunter2\nsecond\nthird\nfourth\n", "/etc/new.d/new": "new\n", "/etc/new.d": "new"}
-	if diff := cmp.Diff(after, m.state()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, after, m.state())
 	// The journal has no line that did not change.
 	text, err := m.root.ReadFile("/var/lib/gpustack/journal/0001.json")
 	if err != nil || strings.Contains(string(text), "hunter2") || strings.Contains(string(text), "aHVudGVyMg") {
@@ -165,15 +157,9 @@ func TestApplyAndUndo(t *testing.T) {
 	if _, err := j.Undo(context.Background(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, m.state()); diff != "" {
-		t.Errorf("undone (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]string{"update-grub", "update-grub"}, m.ran); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]change.Status{change.Undone}, m.statuses()); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.EqualIn(t, "undone", before, m.state())
+	hosttest.Equal(t, []string{"update-grub", "update-grub"}, m.ran)
+	hosttest.Equal(t, []change.Status{change.Undone}, m.statuses())
 }
 
 // TestStoppedAt: a run that stopped with an entry in each status is put right by
@@ -205,14 +191,10 @@ func TestStoppedAt(t *testing.T) {
 			}
 			after := m.state()
 			for _, c := range plan[test.made:] {
-				if err := c.Inverse().Apply(m.root); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, c.Inverse().Apply(m.root))
 			}
 			if test.status == change.Unbuilding {
-				if err := edit.RemoveDirs(m.root, []string{"/etc/new.d"}); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, edit.RemoveDirs(m.root, []string{"/etc/new.d"}))
 			}
 			m.setStatus(test.status)
 			m.ran = nil
@@ -228,9 +210,7 @@ func TestStoppedAt(t *testing.T) {
 			if test.done {
 				want = after
 			}
-			if diff := cmp.Diff(want, m.state()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, want, m.state())
 			if len(m.statuses()) != test.left || len(m.ran) != test.ran {
 				t.Errorf("%v, ran %v", m.statuses(), m.ran)
 			}
@@ -245,31 +225,23 @@ func (m *machine) setStatus(status change.Status) {
 	m.t.Helper()
 	const name = "/var/lib/gpustack/journal/0001.json"
 	text, err := m.root.ReadFile(name)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	changed := strings.Replace(string(text), `"status": "done"`, `"status": "`+string(status)+`"`, 1)
-	if err := os.WriteFile(m.root.Path(name), []byte(changed), 0o600); err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, os.WriteFile(m.root.Path(name), []byte(changed), 0o600))
 }
 
 // TestFailed: a change that fails takes those before it back, and leaves no trace.
 func TestFailed(t *testing.T) {
 	m := lay(t)
 	work := m.work()
-	if err := os.WriteFile(m.root.Path("/etc/gone"), []byte("mine\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(m.root.Path("/etc/gone"), []byte("mine\n"), 0o644))
 	before := m.state()
 	j := m.open()
 	_, err := j.Apply(context.Background(), work)
 	if !errors.Is(err, edit.ErrChanged) {
 		t.Errorf("%v", err)
 	}
-	if diff := cmp.Diff(before, m.state()); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and after", before, m.state())
 	if ok, err := m.root.Exists("/var"); ok || err != nil {
 		t.Errorf("the journal was left: %v, %v", ok, err)
 	}
@@ -294,9 +266,7 @@ func TestProgramFailed(t *testing.T) {
 		} else {
 			_, err = j.Recover(context.Background())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if diff := cmp.Diff(after, m.state()); diff != "" || len(m.ran) != 2 {
 			t.Errorf("ran %v (-want +got):\n%s", m.ran, diff)
 		}
@@ -326,9 +296,7 @@ func (m *machine) all() map[string]string {
 	}
 	for _, name := range names {
 		text, err := m.root.ReadFile("/var/lib/gpustack/journal/" + name)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		hosttest.NoError(m.t, err)
 		all[name] = string(text)
 	}
 	return all
@@ -428,12 +396,8 @@ func TestInterruptedTwice(t *testing.T) {
 		if undo {
 			want, status = map[string]string{"/etc/grub": "FIRST\nsecret=hunter2\nsecond\nthird\nfourth\n", "/etc/new.d/new": "new\n", "/etc/new.d": "new"}, change.Done
 		}
-		if diff := cmp.Diff(want, m.state()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		if diff := cmp.Diff([]change.Status{status}, m.statuses()); diff != "" {
-			t.Error(diff)
-		}
+		hosttest.Equal(t, want, m.state())
+		hosttest.Equal(t, []change.Status{status}, m.statuses())
 	}
 }
 
@@ -478,9 +442,7 @@ func TestFailedRecovery(t *testing.T) {
 		m.fail = errors.New("no space")
 		if status == change.Applying { // no program is run
 			m.fail = change.ErrEdited
-			if err := os.WriteFile(m.root.Path("/etc/grub"), []byte("edited\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(m.root.Path("/etc/grub"), []byte("edited\n"), 0o600))
 		}
 		recovered, err := m.open().Recover(t.Context())
 		if !errors.Is(err, change.ErrUnfinished) || !errors.Is(err, m.fail) {
@@ -526,23 +488,17 @@ func TestInterruptedBetweenEntries(t *testing.T) {
 	if len(recovered) != 1 || !errors.Is(err, stop) || err.Error() != "stop, the next run recovers entry 2" {
 		t.Errorf("%v, %v", recovered, err)
 	}
-	if diff := cmp.Diff([]change.Status{change.Done, change.Applying}, m.statuses()); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, []change.Status{change.Done, change.Applying}, m.statuses())
 }
 
 func TestLocked(t *testing.T) {
 	m := lay(t)
 	j, err := change.Machine(m.root).Lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := m.open().Apply(t.Context(), m.work()); !errors.Is(err, change.ErrLocked) {
 		t.Errorf("%v", err)
 	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, j.Close())
 	if _, err := m.open().Apply(t.Context(), m.work()); err != nil {
 		t.Errorf("%v", err)
 	}
@@ -569,9 +525,7 @@ func TestOtherKinds(t *testing.T) {
 			if _, err := m.open().PlanUndo(t.Context(), 1); err == nil {
 				t.Error("undo can be planned")
 			}
-			if diff := cmp.Diff([]change.Status{change.Applying}, m.statuses()); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, []change.Status{change.Applying}, m.statuses())
 		})
 	}
 }
@@ -607,9 +561,7 @@ func TestLockWhileClosing(t *testing.T) {
 func TestListWhileForgetting(t *testing.T) {
 	m := lay(t)
 	j, err := change.Machine(m.root).Lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer j.Close()
 	stop, stopped := make(chan struct{}), make(chan error)
 	go func() {
@@ -669,19 +621,13 @@ func TestOfLaterRelease(t *testing.T) {
 	}
 	const name = "/var/lib/gpustack/journal/0001.json"
 	text, err := m.root.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	changed := strings.Replace(string(text), `"schema": 1,`, `"schema": 1, "colour": {"red": 1},`, 1)
-	if err := os.WriteFile(m.root.Path(name), []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(m.root.Path(name), []byte(changed), 0o600))
 	if _, err := m.open().Undo(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, m.state()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, before, m.state())
 }
 
 // FuzzEntry: whatever an entry contains, the result is an error or a plan, and what the plan
@@ -694,9 +640,7 @@ func FuzzEntry(f *testing.F) {
 		`"unchanged":[{"name":"/etc/gone","meaning":{"grammar":"grub defaults","whole":{"name":"","before":null,"after":["old"]},"values":[]}}],"programs":null,"left":null}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		root := hosttest.Lay(t, tree+"-- var/lib/gpustack/journal/0001.json --\n{}\n")
-		if err := os.WriteFile(root.Path("/var/lib/gpustack/journal/0001.json"), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(root.Path("/var/lib/gpustack/journal/0001.json"), data, 0o600))
 		entries, err := change.List(root)
 		if err != nil {
 			return
@@ -709,9 +653,7 @@ func FuzzEntry(f *testing.F) {
 				e = rewriting.Entries[len(rewriting.Entries)-1]
 			}
 			c, err := change.Files{Root: root}.Open(t.Context(), e)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			plan, err := c.(*change.FileChange).Back()
 			if err != nil {
 				continue
@@ -729,15 +671,11 @@ func FuzzEntry(f *testing.F) {
 func TestUndoWithoutFolder(t *testing.T) {
 	m := &machine{t: t, root: hosttest.Lay(t, "-- etc/sub/dir/gone --\nold\n")}
 	c, err := edit.Observe(m.root, "/etc/sub/dir/gone").Remove("/etc/sub/dir/gone")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test", Change: change.Files{Root: m.root}.New(edit.Changes{c})}); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(m.root.Path("/etc/sub")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.RemoveAll(m.root.Path("/etc/sub")))
 	if _, err := m.open().Undo(t.Context(), 0); err != nil {
 		t.Error(err)
 	}
@@ -754,15 +692,11 @@ func TestUndoFailed(t *testing.T) {
 	}
 	// A folder has the name of a temporary file.
 	after := m.state()
-	if err := os.MkdirAll(m.root.Path("/etc/.gpustack-grub/full"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(m.root.Path("/etc/.gpustack-grub/full"), 0o755))
 	if _, err := m.open().Undo(t.Context(), 0); err == nil {
 		t.Error("no error")
 	}
-	if diff := cmp.Diff(after, m.state()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, after, m.state())
 	if got := m.statuses(); len(got) != 1 || got[0] != change.Done {
 		t.Errorf("%v", got)
 	}

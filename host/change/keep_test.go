@@ -10,6 +10,7 @@ import (
 
 	"gpustack/host/change"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 )
 
 // keepX leaves the line x of every file that has it.
@@ -31,9 +32,7 @@ func TestKeep(t *testing.T) {
 			for _, name := range []string{"/etc/grub", "/etc/made/file"} {
 				if text, ok := files[name]; ok {
 					c, err := edit.Put(m.root, name, []byte(text), 0o644, false)
-					if err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, err)
 					plan = append(plan, c)
 				}
 			}
@@ -44,9 +43,7 @@ func TestKeep(t *testing.T) {
 		undo := func() {
 			m.keep = keepX
 			plan, err := m.open().PlanUndo(t.Context(), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if _, err := m.open().Undo(t.Context(), plan.Entry.ID); err != nil {
 				t.Fatal(err)
 			}
@@ -77,26 +74,18 @@ func TestKeep(t *testing.T) {
 			apply(files)
 		}
 		entries, err := change.List(m.root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		rewriting, err := change.Files{Root: m.root, Keep: keepX}.Rewrite(entries, 3)
 		rewritten := rewriting.Entries
 		if err != nil || len(rewriting.Entries) != 3 {
 			t.Fatalf("%d entries, %v", len(rewritten), err)
 		}
 		j, err := change.Machine(m.root).Lock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, e := range rewritten[:killed] {
-			if err := j.Write(e); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, j.Write(e))
 		}
-		if err := j.Close(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, j.Close())
 		for i := 2; i >= 0; i-- {
 			undo()
 			want := maps.Clone(states[i])

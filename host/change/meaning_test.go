@@ -124,13 +124,9 @@ func planBoot(t testing.TB, root host.Root, vendor string) edit.Changes {
 	default:
 		loader, err = boot.ReadGrub(root)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	plan, err := loader.Plan(edit.Observe(root, loader.Files()...), want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return plan
 }
 
@@ -161,9 +157,7 @@ func files(t testing.TB, root host.Root) map[string]string {
 		all["/"+strings.TrimPrefix(strings.TrimPrefix(file, top), "/")] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return all
 }
 
@@ -175,9 +169,7 @@ func rewrite(name string, with func(text string) string) func(t testing.TB, root
 		if err == nil {
 			err = os.WriteFile(root.Path(name), []byte(with(string(text))), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 	}
 }
 
@@ -206,9 +198,7 @@ func all(steps ...func(t testing.TB, root host.Root)) func(t testing.TB, root ho
 func remove(name string) func(t testing.TB, root host.Root) {
 	return func(t testing.TB, root host.Root) {
 		t.Helper()
-		if err := os.Remove(root.Path(name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(root.Path(name)))
 	}
 }
 
@@ -292,9 +282,7 @@ func installKernel(t testing.TB, root host.Root) {
 	text := files(t, root)
 	_, cmdline, _ := strings.Cut(text[cmdlineFile], "later\n")
 	entry := "title new\nversion 5.14.0-503.el9.x86_64\nlinux /vmlinuz-5.14.0-503.el9.x86_64\noptions " + strings.TrimSpace(cmdline) + " $tuned_params\n"
-	if err := os.WriteFile(root.Path(newerFile), []byte(entry), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path(newerFile), []byte(entry), 0o644))
 }
 
 // TestUndoByValue: whatever other programs have done since, undo leaves the files as they would be
@@ -320,16 +308,12 @@ func TestUndoByValue(t *testing.T) {
 		{"a kernel installed after others", rhel9, "intel", all(grubby("audit=1"), installKernel, booted), nil},
 		{"kernels installed and removed", rhel9, "intel", all(installKernel, remove(entryFile), grubby("quiet")), nil},
 		{"a rescue entry of another name", rhel9, "intel", all(remove(rescueFile), installKernel, func(t testing.TB, root host.Root) {
-			if err := os.Rename(root.Path(newerFile), root.Path("/boot/loader/entries/f00d-0-rescue-new.conf")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Rename(root.Path(newerFile), root.Path("/boot/loader/entries/f00d-0-rescue-new.conf")))
 		}), nil},
 		// Its name has another machine's id.
 		{"an entry of another system", rhel9, "intel", all(booted, grubby("nosmt"), func(t testing.TB, root host.Root) {
 			other := "version 6.11.0-1\nlinux /other\noptions root=/dev/other iommu=pt intel_iommu=on\n"
-			if err := os.WriteFile(root.Path("/boot/loader/entries/beef-6.11.0-1.conf"), []byte(other), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(root.Path("/boot/loader/entries/beef-6.11.0-1.conf"), []byte(other), 0o644))
 		}), nil},
 		// grubby writes the value of kernelopts into an entry whose kernel alone gets an argument.
 		{"kernelopts written into entries", rhel8, "intel", func(t testing.TB, root host.Root) {
@@ -388,12 +372,8 @@ func TestUndoByValue(t *testing.T) {
 			test.since(t, root)
 			since := files(t, root)
 			plan, err := e.PlanUndo(t.Context(), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(since, files(t, root)); diff != "" {
-				t.Errorf("changed by the plan:\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.EqualIn(t, "changed by the plan", since, files(t, root))
 			if len(plan.Rewriting.ByValue)+len(plan.Rewriting.Beside) == 0 && test.name != "kernels removed" {
 				byHand := strings.Contains(test.name, "by hand") || strings.Contains(test.name, "another system")
 				if !byHand {
@@ -403,9 +383,7 @@ func TestUndoByValue(t *testing.T) {
 			if _, err := e.Undo(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(files(t, untouched), files(t, root)); diff != "" {
-				t.Errorf("undone (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "undone", files(t, untouched), files(t, root))
 		})
 	}
 }
@@ -462,9 +440,7 @@ func TestUndoRefused(t *testing.T) {
 					t.Errorf("%q (-want +got):\n%s", hints, diff)
 				}
 			}
-			if diff := cmp.Diff(before, files(t, root)); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, files(t, root))
 		})
 	}
 }
@@ -513,9 +489,7 @@ func TestUndoOrderOfReverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := edit.Observe(m.root, "/etc/new.d/new").Remove("/etc/new.d/new")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := m.open().Apply(t.Context(), change.Work{Command: "test --none", Change: change.Files{Root: m.root}.New(edit.Changes{c})}); err != nil {
 		t.Fatal(err)
 	}
@@ -535,9 +509,7 @@ func TestUndoOrderOfReverted(t *testing.T) {
 // byte, and keeps them.
 func TestUndoOfMode(t *testing.T) {
 	e, root := prepared(t, strings.Replace(rhel9, "ro crashkernel", "ro  iommu=soft crashkernel", 1), "amd")
-	if err := os.Chmod(root.Path(entryFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(root.Path(entryFile), 0o600))
 	if _, err := e.Undo(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -555,21 +527,15 @@ func TestUndoByValueInterrupted(t *testing.T) {
 			e, root := prepared(t, plain8, "intel")
 			all(grubby("audit=1"), installKernel)(t, root)
 			plan, err := e.PlanUndo(t.Context(), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			back, err := plan.Change.(*change.FileChange).Back()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			pending := back.Pending()
 			if status == change.Unbuilding {
 				made = len(pending)
 			}
 			for i := range min(made, len(pending)) {
-				if err := pending[i].Apply(root); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, pending[i].Apply(root))
 			}
 			setStatus(t, root, status)
 			booted(t, root)
@@ -640,8 +606,6 @@ func FuzzUndoByValue(f *testing.F) {
 		if _, err := e.Undo(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(files(t, untouched), files(t, root)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		hosttest.Equal(t, files(t, untouched), files(t, root))
 	})
 }

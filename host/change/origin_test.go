@@ -4,15 +4,15 @@ import (
 	"os/user"
 	"slices"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestCaller: the user of sudo counts before that of the login, and that before the one of the
 // process.
 func TestCaller(t *testing.T) {
 	own, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, test := range []struct{ sudo, login, want string }{
 		{"alice", "0", "alice"},
 		{"root", "4000123456", "4000123456"}, // sudo in a shell of root's

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -15,9 +16,7 @@ import (
 // does not permit what they lead to.
 func TestPermit(t *testing.T) {
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	inUse := errors.New("in use")
 	refused := ""
 	files := change.Files{Root: root, Permit: func(plan edit.Changes) ([]pci.Identity, error) {
@@ -33,9 +32,7 @@ func TestPermit(t *testing.T) {
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}, Run: func(context.Context, host.Program) error { return nil }}
 	apply := func(text string) error {
 		c, err := edit.Put(root, "/file", []byte(text), 0o644, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		_, err = engine.Apply(t.Context(), change.Work{Command: "test", Change: files.New(edit.Changes{c})})
 		return err
 	}
@@ -45,9 +42,7 @@ func TestPermit(t *testing.T) {
 			t.Errorf("%q, %v, want %q", data, err, want)
 		}
 	}
-	if err := apply("one"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, apply("one"))
 	refused = "two"
 	if err := apply("two"); !errors.Is(err, inUse) {
 		t.Errorf("%v, want a refusal", err)

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/check"
@@ -47,18 +45,14 @@ func apply(t *testing.T, root host.Root, opts selection.Options) {
 	if err == nil {
 		err = p.Files.Apply(context.Background(), root)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 }
 
 func selectors(t *testing.T, words ...string) (list []pci.Selector) {
 	t.Helper()
 	for _, w := range words {
 		s, err := pci.ParseSelector(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		list = append(list, s)
 	}
 	return list
@@ -74,9 +68,7 @@ func planned(t *testing.T, opts selection.Options) host.Root {
 		defer remove("boot/initrd.img-"+release)(t, root)
 	}
 	p, err := plan(t, root, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
 	if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", About: &change.Topic{Subject: change.OfGuests}, Change: change.Files{Root: root}.New(p.Files)}); err != nil {
 		t.Fatal(err)
@@ -160,13 +152,9 @@ func masters(t *testing.T) map[string]host.Root {
 func like(t *testing.T, master host.Root) host.Root {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(master.Path("/"))); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.CopyFS(dir, os.DirFS(master.Path("/"))))
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }
 
@@ -439,16 +427,12 @@ func TestCheck(t *testing.T) {
 					got[i] = before + "recorded at TIME " + after
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 			var names []string
 			for _, f := range findings {
 				names = append(names, f.Check)
 			}
-			if diff := cmp.Diff(checks, slices.Compact(names)); diff != "" {
-				t.Errorf("checks (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "checks", checks, slices.Compact(names))
 		})
 	}
 }
@@ -468,9 +452,7 @@ func replaceTypes(from, to string) step {
 func rename(from, to string) step {
 	return func(t *testing.T, root host.Root) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(filepath.Dir(root.Path(to)), 0o755), os.Rename(root.Path(from), root.Path(to))); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(root.Path(to)), 0o755), os.Rename(root.Path(from), root.Path(to))))
 	}
 }
 
@@ -765,12 +747,8 @@ func TestGroupOfOthers(t *testing.T) {
 	root := bare(t)
 	off(t, root) // so that groups are not known when it is prepared
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	steps(replace("proc/cmdline", "quiet", "intel_iommu=on iommu=pt"), each(func(f string) step { return heldBy(f, "vfio-pci") }),
 		each(func(f string) step { return group(f, 10+int(f[1]-'0')) }), write("sys/kernel/iommu_groups/11/type", "identity\n"), write("sys/class/iommu/dmar0/x", ""),
 		link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/11"))(t, root)
@@ -873,12 +851,8 @@ func TestOtherGenerator(t *testing.T) {
 func TestRenumbered(t *testing.T) {
 	root := bare(t)
 	p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	for _, f := range []string{"0", "1"} {
 		const first, second = "sys/devices/pci0000:00/0000:00:01.0/0000:0", "sys/devices/pci0000:00/0000:00:02.0/0000:0"
 		steps(rename(second+"2:00."+f, second+"3:00."+f), rename(first+"1:00."+f, first+"2:00."+f),
@@ -944,12 +918,8 @@ func TestSysfsPath(t *testing.T) {
 	apply := func() {
 		t.Helper()
 		p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Files.Apply(context.Background(), root); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
+		hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	}
 	apply()
 	finding := func() string {
@@ -992,12 +962,8 @@ func TestAnotherBoard(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	if got := functions(); got.Status != host.Pass {
 		t.Errorf("%+v", got)
 	}
@@ -1017,13 +983,9 @@ func TestBecameConsole(t *testing.T) {
 		t.Error("the console is planned for guests")
 	}
 	a, err := pci.ParseAddress("0000:01:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	p, err := plan(t, root, selection.Options{Allow: []pci.Address{a}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, f := range p.Functions {
 		if f.BootVGA != (f.Address == a) {
 			t.Errorf("%s: boot_vga %t", f.Address, f.BootVGA)
@@ -1039,16 +1001,12 @@ func TestBlacklist(t *testing.T) {
 	root := bare(t)
 	write("boot/initrd.img-"+kernel, "")(t, root)
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const warning = "gpustack=off does not cover the blacklist (nouveau): it remains in /etc/modprobe.d for kernel " + newer + ", which has no initramfs in /boot"
 	if !slices.Contains(p.Warnings, warning) {
 		t.Errorf("%q", p.Warnings)
 	}
-	if err := p.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	finding := func() string {
 		findings, _ := judge(t, root)
 		bad(t, findings)
@@ -1062,19 +1020,13 @@ func TestBlacklist(t *testing.T) {
 	steps(write("boot/initrd.img-"+newer, ""),
 		write("run/modprobe.d/gpustack-blacklist.conf", "blacklist nouveau\n"), write("run/modprobe.d/zzzzz-gpustack-off.conf", "options vfio-pci ids=\n"))(t, root)
 	p, err = plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var names []string
 	for _, c := range p.Files.Pending() {
 		names = append(names, c.Name)
 	}
-	if diff := cmp.Diff([]string{"/" + ours, "/etc/initramfs-tools/scripts/init-top/gpustack", machine.ContractFile}, names); diff != "" {
-		t.Errorf("moves (-want +got):\n%s", diff)
-	}
-	if err := p.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.EqualIn(t, "moves", []string{"/" + ours, "/etc/initramfs-tools/scripts/init-top/gpustack", machine.ContractFile}, names)
+	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	if got := finding(); strings.Contains(got, "gpustack=off") {
 		t.Error(got)
 	}
@@ -1127,9 +1079,7 @@ func TestFabric(t *testing.T) {
 		apply(t, root, selection.Options{Add: selectors(t, "10de:20b2"), NVSwitch: test.choice})
 		for name, text := range test.files {
 			file := root.Path(name)
-			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)))
 		}
 		findings, _ := judge(t, root)
 		i := slices.IndexFunc(findings, func(f host.Finding) bool { return f.Check == "fabric" })

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
@@ -84,7 +83,5 @@ func TestStartupUnread(t *testing.T) {
 			Remedy: host.Plain("reboot: the file ends with the boot; without it, what this boot has made cannot be reverted")},
 		{Check: "startup", Status: host.NA, Seen: denied.Error(), Remedy: host.AsRoot()},
 	}
-	if diff := cmp.Diff(want, findings); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, findings)
 }

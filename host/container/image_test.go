@@ -73,9 +73,7 @@ func TestReadImage(t *testing.T) {
 		t.Error("an absent folder is an image")
 	}
 	outside := filepath.Join(t.TempDir(), "libcuda.so.999.99")
-	if err := os.WriteFile(outside, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(outside, nil, 0o600))
 	i := container.ReadImage(hosttest.Lay(t, "symlink usr/lib64/libcuda.so.1 -> "+outside+"\n-- usr/lib64/libc.so.6 --\n").Path("/"), "amd64")
 	if i.Err != nil || len(i.Libraries) != 0 {
 		t.Errorf("a link out of the image leads to %+v, error %v", i.Libraries, i.Err)

@@ -37,9 +37,7 @@ func parts(t *testing.T, root host.Root, spec *specs.Spec) (names []string, edit
 	}
 	for _, m := range edits.Mounts {
 		file, err := root.Real(m.HostPath)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		base := path.Base(m.ContainerPath)
 		switch _, version, isLibrary := strings.Cut(base, ".so"); {
 		case isLibrary && version == "":
@@ -71,18 +69,12 @@ func parts(t *testing.T, root host.Root, spec *specs.Spec) (names []string, edit
 func TestNvidiaSpecs(t *testing.T) {
 	t.Parallel()
 	tree, err := os.ReadFile("testdata/nvidia-ctk/tree.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	root := hosttest.Lay(t, string(tree))
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	driver, err := nvidia.Read(root, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	record := machine.Containers{}
 	for _, d := range devices {
 		record.Functions = append(record.Functions, machine.ContainerFunction{Address: d.Address, VendorID: *d.VendorID, ProductID: *d.ProductID})
@@ -98,9 +90,7 @@ func TestNvidiaSpecs(t *testing.T) {
 	var compared strings.Builder
 	for _, version := range []string{"1.18.2", "1.20.0"} {
 		data, err := os.ReadFile("testdata/nvidia-ctk/" + version + ".json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		spec, problems := cdi.Parse(version, data)
 		if spec == nil || problems != nil {
 			t.Fatal(problems)
@@ -123,14 +113,10 @@ func TestNvidiaSpecs(t *testing.T) {
 	}
 	const golden = "testdata/nvidia-ctk/compared.txt"
 	if *update {
-		if err := os.WriteFile(golden, []byte(compared.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(golden, []byte(compared.String()), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if diff := cmp.Diff(string(want), compared.String()); diff != "" {
 		t.Errorf("%s", diff)
 	}

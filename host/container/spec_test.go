@@ -69,13 +69,9 @@ func gpuOfDriver(version string) string {
 func specOf(t *testing.T, root host.Root, static bool) container.Specs {
 	t.Helper()
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	driver, err := nvidia.Read(root, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	d := devices[0]
 	return container.SpecOf(&machine.Containers{
 		Functions: []machine.ContainerFunction{{Address: d.Address, VendorID: *d.VendorID, ProductID: *d.ProductID}},
@@ -109,9 +105,7 @@ func TestSpecLibraries(t *testing.T) {
 		root := hosttest.Lay(t, driverTree(version)+"-- usr/lib64/libnvidia-gpucomp.so.575.51.03 --\n")
 		got := mounts(specOf(t, root, false))
 		slices.Sort(got)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", version, diff)
-		}
+		hosttest.EqualIn(t, version, want, got)
 	}
 }
 
@@ -220,9 +214,7 @@ func TestSpecNamespaces(t *testing.T) {
 	root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Device: "mlx5_0", Total: 8, VFs: []string{vf}},
 		{Address: vf, Product: "101c", Device: "mlx5_2", Index: 1, PF: "0000:0c:00.0", Elsewhere: true}}, "-- sys/module/ib_core/parameters/netns_mode --\nN\n"))
 	devices, stack, err := rdma.Scan(root, rdma.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	address := stack.Adapters[1].Address
 	record := machine.Containers{Options: machine.ContainerOptions{UMAD: true}, Functions: []machine.ContainerFunction{
 		{Address: *address, HCA: true, VendorID: 0x15b3, ProductID: 0x101c, Path: devices.Path(devices.At(*address))}}}
@@ -234,7 +226,5 @@ func TestSpecNamespaces(t *testing.T) {
 	for _, d := range s.HCA.Devices {
 		got = append(got, d.Name+" "+d.ContainerEdits.DeviceNodes[0].Path)
 	}
-	if diff := cmp.Diff([]string{vf + " /dev/infiniband/uverbs1", vf + "-umad /dev/infiniband/umad2"}, got); diff != "" {
-		t.Errorf("devices (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "devices", []string{vf + " /dev/infiniband/uverbs1", vf + "-umad /dev/infiniband/umad2"}, got)
 }

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/docker"
 	"gpustack/host/hosttest"
 )
@@ -31,12 +29,8 @@ func TestReadConf(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(test.want, *c); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.NoError(t, err)
+		hosttest.EqualIn(t, name, test.want, *c)
 	}
 	if c, err := docker.ReadConf(hosttest.Lay(t, "-- etc/hostname --\nx\n")); c != nil || err != nil {
 		t.Errorf("absent: %v, %v", c, err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpustack/host/document"
+	"gpustack/host/hosttest"
 )
 
 // TestEach: each form of several documents gives every document, with the line where it begins, and
@@ -88,13 +89,10 @@ func TestEach(t *testing.T) {
 func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"b.yaml", "a.json", "c.jsonl", ".d.json", "1", "2", "3", "4", "5", "6"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("{\"schema\": 1, \"kind\": \"host scan\", \"host\": {}, \"devices\": [], \"warnings\": []}\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t,
+			os.WriteFile(filepath.Join(dir, name), []byte("{\"schema\": 1, \"kind\": \"host scan\", \"host\": {}, \"devices\": [], \"warnings\": []}\n"), 0o600))
 	}
-	if err := os.Mkdir(filepath.Join(dir, "e.json"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(filepath.Join(dir, "e.json"), 0o700))
 	var warnings, read []string
 	from := document.Source{Paths: []string{dir, document.Stdin}, Stdin: failing{}, Warn: func(w string) { warnings = append(warnings, w) }}
 	err := from.Each(document.HostScan, func(d document.Document) error {

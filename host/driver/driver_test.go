@@ -19,6 +19,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/driver"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -71,9 +72,7 @@ func TestBindAndRelease(t *testing.T) {
 	if err != nil || e.ID != 1 || e.Status != change.Done {
 		t.Fatal(e, err)
 	}
-	if diff := cmp.Diff(bound("02:00.0", "02:00.1", "02:00.2"), states(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, bound("02:00.0", "02:00.1", "02:00.2"), states(t, root))
 	want := []string{
 		`load vfio-pci`,
 		`"vfio-pci" > devices/0000:02:00.0/driver_override`,
@@ -86,9 +85,7 @@ func TestBindAndRelease(t *testing.T) {
 		`"0000:02:00.2" > drivers_probe`,
 		`open 11`,
 	}
-	if diff := cmp.Diff(want, k.log); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, k.log)
 	if p := bindPlan(t, root, "vfio-pci", "02:00.0", "02:00.1", "02:00.2"); len(p.Changes)+len(p.Load) > 0 {
 		t.Errorf("again: %v", p)
 	}
@@ -101,9 +98,7 @@ func TestBindAndRelease(t *testing.T) {
 	if _, err := b.Apply(context.Background(), releasePlan(t, root), "host release"); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(atFirst, states(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, atFirst, states(t, root))
 	want = []string{
 		`"nouveau" > devices/0000:02:00.0/driver_override`,
 		`"0000:02:00.0" > drivers/vfio-pci/unbind`,
@@ -116,9 +111,7 @@ func TestBindAndRelease(t *testing.T) {
 		`"0000:02:00.2" > drivers/vfio-pci/unbind`,
 		`"\n" > devices/0000:02:00.2/driver_override`,
 	}
-	if diff := cmp.Diff(want, k.log); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, k.log)
 }
 
 // TestUndo: entries are taken back one after the other, each to what was before it.
@@ -138,9 +131,7 @@ func TestUndo(t *testing.T) {
 	}
 	for _, want := range slices.Backward(was) {
 		e, err := change.Pick(entries(t, root), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if e, err = b.Undo(context.Background(), e); err != nil || e.Status != change.Undone {
 			t.Fatal(e, err)
 		}
@@ -160,9 +151,7 @@ func TestUndoElsewhere(t *testing.T) {
 	k := newKernel(t, root)
 	b := binder(t, root, k)
 	e, err := b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	k.check(k.write(driver.Write{File: "/sys/bus/pci/drivers/vfio-pci/unbind", Value: "0000:02:00.0"}))
 	k.log = nil
 	_, err = b.Undo(context.Background(), e)
@@ -171,9 +160,7 @@ func TestUndoElsewhere(t *testing.T) {
 	}
 	boot(t, root)
 	c, err := b.Open(t.Context(), e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if p, err := c.(*driver.Binding).Back(); err != nil || len(p.Changes) > 0 {
 		t.Errorf("%v, %v", p, err)
 	}
@@ -188,9 +175,7 @@ func TestUndoElsewhere(t *testing.T) {
 // boot gives the machine another boot's id.
 func boot(t *testing.T, root host.Root) {
 	t.Helper()
-	if err := os.WriteFile(root.Path("/proc/sys/kernel/random/boot_id"), []byte("b1b1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path("/proc/sys/kernel/random/boot_id"), []byte("b1b1\n"), 0o600))
 }
 
 // TestWhichever: a function of which nobody knows what held it goes to whichever
@@ -214,15 +199,11 @@ func TestWhichever(t *testing.T) {
 	if want := "0000:01:00.0: probe: vfio-pci re-claimed the function through its ids= list"; !errors.Is(err, driver.ErrTakenAgain) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	if diff := cmp.Diff(before, states(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, before, states(t, root))
 	k.check(os.Rename(root.Path("/sys/bus/pci/drivers/zz"), root.Path("/sys/bus/pci/drivers/nouveau")))
 	k.takes = takes
 	e, err := b.Apply(context.Background(), release(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	r, err := driver.ParseRecord(e)
 	if err != nil || r.Functions[0].After.Driver != "nouveau" || r.Functions[1].After.Driver != "" {
 		t.Errorf("%v, %v", r, err)
@@ -230,9 +211,7 @@ func TestWhichever(t *testing.T) {
 	if _, err := b.Undo(context.Background(), e); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, states(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, before, states(t, root))
 }
 
 // TestFails: whatever fails, all drivers are as before, and no entry is left.
@@ -277,9 +256,7 @@ func TestFails(t *testing.T) {
 			if err == nil || err.Error() != test.want {
 				t.Errorf("%v, want %s", err, test.want)
 			}
-			if diff := cmp.Diff(atFirst, states(t, root)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, atFirst, states(t, root))
 			if left := entries(t, root); len(left) > 0 {
 				t.Errorf("left %v", left)
 			}
@@ -380,12 +357,8 @@ func TestInterrupted(t *testing.T) {
 				if at == 0 && len(k.log) > 0 {
 					t.Errorf("asked: %q", k.log)
 				}
-				if diff := cmp.Diff(before, states(t, root)); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff(recorded, entries(t, root)); diff != "" {
-					t.Errorf("the journal (-before +after):\n%s", diff)
-				}
+				hosttest.Equal(t, before, states(t, root))
+				hosttest.EqualIn(t, "the journal", recorded, entries(t, root))
 			})
 		}
 	}
@@ -434,9 +407,7 @@ func TestStuck(t *testing.T) {
 	if last := k.log[len(k.log)-1]; strings.Contains(last, "02:00.0") {
 		t.Errorf("touched again: %s", last)
 	}
-	if diff := cmp.Diff(strings.Replace(atFirst, "02:00.0 nouveau", "02:00.0 nouveau, override vfio-pci", 1), states(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, strings.Replace(atFirst, "02:00.0 nouveau", "02:00.0 nouveau, override vfio-pci", 1), states(t, root))
 	// The driver has let go after all, much later.
 	k.check(k.write(driver.Write{File: "/sys/bus/pci/drivers/nouveau/unbind", Value: "0000:02:00.0"}))
 	if dealt, err := b.Recover(context.Background()); err != nil || len(dealt) != 1 {
@@ -554,9 +525,7 @@ func TestKilled(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if diff := cmp.Diff(bound(), states(t, root)); diff != "" {
-					t.Errorf("bound (-want +got):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "bound", bound(), states(t, root))
 				for {
 					e, err := change.Pick(entries(t, root), 0)
 					if err != nil {
@@ -566,9 +535,7 @@ func TestKilled(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				if diff := cmp.Diff(atFirst, states(t, root)); diff != "" {
-					t.Errorf("undone (-want +got):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "undone", atFirst, states(t, root))
 				if got := spec(t, root); got != "02:00.0" {
 					t.Errorf("undone: offered to containers: %q", got)
 				}
@@ -668,9 +635,7 @@ func TestRecoverOther(t *testing.T) {
 		if dealt, err := binder(t, root, k).Recover(context.Background()); err != nil || len(dealt) != 1 || dealt[0].Entry.Status != change.Done {
 			t.Errorf("%v, %v", dealt, err)
 		}
-		if diff := cmp.Diff(bound("01:00.0", "01:00.1"), states(t, root)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		hosttest.Equal(t, bound("01:00.0", "01:00.1"), states(t, root))
 	})
 	t.Run("a function has gone", func(t *testing.T) {
 		root, k := after(t, 3)
@@ -732,9 +697,7 @@ func TestGate(t *testing.T) {
 // TestNew: what cannot be planned is told, all of it.
 func TestNew(t *testing.T) {
 	root := lay(t)
-	if err := os.Remove(root.Path("/sys/bus/pci/devices/0000:01:00.1/driver")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(root.Path("/sys/bus/pci/devices/0000:01:00.1/driver")))
 	if err := os.WriteFile(root.Path("/sys/bus/pci/devices/0000:01:00.1/driver"), nil, 0o600); err != nil {
 		t.Fatal(err) // no link
 	}
@@ -767,9 +730,7 @@ func TestLive(t *testing.T) {
 		t.Errorf("the file was made: %v", err)
 	}
 	// To open a pipe that nobody reads waits for ever.
-	if err := unix.Mkfifo(root.Path("/sys/bus/pci/drivers/nouveau/unbind"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mkfifo(root.Path("/sys/bus/pci/drivers/nouveau/unbind"), 0o600))
 	l.Timeout = 100 * time.Millisecond
 	begun := time.Now()
 	err = l.Write(driver.Write{File: "/sys/bus/pci/drivers/nouveau/unbind", Value: "0000:01:00.0"})
@@ -787,17 +748,11 @@ func TestLive(t *testing.T) {
 // TestAwait: a write that a killed run has left is seen, and waited for.
 func TestAwait(t *testing.T) {
 	self, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	fifo := filepath.Join(t.TempDir(), "unbind")
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mkfifo(fifo, 0o600))
 	cmd := exec.Command(os.Args[0], driver.WriteCommand, "--", fifo, "0000:01:00.0")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Start())
 	want := fmt.Sprintf("process %d of an earlier run writes %q to %s: the write is stuck in the kernel (uninterruptible sleep)", cmd.Process.Pid, "0000:01:00.0", fifo)
 	for range 500 { // until it has become that program; others' tests may run too
 		if err = driver.Await(t.Context(), self, 0); err != nil && strings.Contains(err.Error(), want) {

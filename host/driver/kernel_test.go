@@ -210,9 +210,7 @@ func states(t testing.TB, root host.Root) string {
 	var b strings.Builder
 	for _, a := range scan(t, root)[1:] {
 		s, err := driver.Read(root, a.Address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		fmt.Fprintf(&b, "%s %s", strings.TrimPrefix(a.Address.String(), "0000:"), s.Driver)
 		if s.Override != "" {
 			fmt.Fprintf(&b, ", override %s", s.Override)
@@ -234,9 +232,7 @@ func scan(t testing.TB, root host.Root) []pci.Device {
 func address(t testing.TB, s string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress("0000:" + s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -281,9 +277,7 @@ func releasePlan(t testing.TB, root host.Root) driver.Plan {
 func plan(t testing.TB, root host.Root, goals []driver.Goal, release bool) driver.Plan {
 	t.Helper()
 	p, err := driver.New(root, scan(t, root), goals, release)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return p
 }
 
@@ -348,9 +342,7 @@ func unlocked[T any](act func() (T, error)) (T, error) {
 func entries(t testing.TB, root host.Root) []change.Entry {
 	t.Helper()
 	list, err := change.List(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return list
 }
 

@@ -14,6 +14,7 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -86,25 +87,19 @@ func record(t testing.TB, root host.Root, addresses ...string) {
 	for _, a := range addresses {
 		text += "0000:" + a + "\n"
 	}
-	if err := os.WriteFile(root.Path(recordFile), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path(recordFile), []byte(text), 0o600))
 	p, err := newOffering(t, root).Plan(nil)
 	if err == nil {
 		err = p.Apply(t.Context(), root)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 }
 
 // recorded returns a plan whose functions of containers are those that the record has.
 func recorded(t testing.TB, root host.Root, p driver.Plan) driver.Plan {
 	t.Helper()
 	all, err := newOffering(t, root).Recorded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, c := range p.Changes {
 		if slices.Contains(all, c.Address) {
 			p.Containers = append(p.Containers, c.Address)
@@ -135,9 +130,7 @@ func lend(t testing.TB, root host.Root) driver.Plan {
 func open(t testing.TB, root host.Root) {
 	t.Helper()
 	for _, dir := range []string{"/proc/10/fd", "/sys/class/drm", "/sys/devices/pci0000:00/0000:02:00.0/drm/card2"} {
-		if err := os.MkdirAll(root.Path(dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(root.Path(dir), 0o755))
 	}
 	id := strings.Repeat("0123456789abcdef", 4)
 	err := errors.Join(
@@ -145,9 +138,7 @@ func open(t testing.TB, root host.Root) {
 		os.WriteFile(root.Path("/proc/10/cgroup"), []byte("0::/machine.slice/libpod-"+id+".scope\n"), 0o600),
 		os.Symlink("../../devices/pci0000:00/0000:02:00.0/drm/card2", root.Path("/sys/class/drm/card2")),
 		os.Symlink("/dev/dri/card2", root.Path("/proc/10/fd/3")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 }
 
 // TestLend: the spec loses a function of containers before anything else is done, and has it again
@@ -162,9 +153,7 @@ func TestLend(t *testing.T) {
 			var offered []string
 			k.die = func(int, bool) { offered = append(offered, spec(t, root)) }
 			e, err := b.Apply(t.Context(), lend(t, root), "host bind")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if got := slices.Compact(offered); len(offered) < 10 || len(got) != 1 || got[0] != "01:00.0" {
 				t.Errorf("offered while drivers change: %q", offered)
 			}
@@ -180,18 +169,14 @@ func TestLend(t *testing.T) {
 				p.Containers = []pci.Address{address(t, "02:00.0")}
 				e, err = b.Apply(t.Context(), p, "host release")
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if got := slices.Compact(offered); len(got) != 1 || got[0] != "01:00.0" {
 				t.Errorf("offered while drivers change back: %q", offered)
 			}
 			if got := spec(t, root); got != "01:00.0\n02:00.0" {
 				t.Errorf("offered again: %q", got)
 			}
-			if diff := cmp.Diff(atFirst, states(t, root)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, atFirst, states(t, root))
 			if way == "undo" {
 				return
 			}
@@ -213,9 +198,7 @@ func TestLendOpened(t *testing.T) {
 	record(t, root, "01:00.0", "02:00.0")
 	// A spec that is not what would be written now: it must be put back byte for byte.
 	err := errors.Join(os.WriteFile(root.Path(specFile), []byte("as it was\n"), 0o600), os.Chmod(root.Path(specFile), 0o604))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	k := newKernel(t, root)
 	o := newOffering(t, root)
 	o.during = func() { open(t, root) }

@@ -173,14 +173,10 @@ func services(t testing.TB, root host.Root) string {
 	text := states(t, root)
 	for _, pattern := range []string{"/units/*", "/persistence/*"} {
 		files, err := filepath.Glob(root.Path(pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, f := range files {
 			data, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			text += filepath.Base(f) + " " + string(data)
 		}
 	}
@@ -239,24 +235,16 @@ func TestServices(t *testing.T) {
 				return list
 			}
 			e, err := b.Apply(t.Context(), servicePlan(t, root, test.cards...), "test")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, programs()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.want, programs())
 			if got := services(t, root); !strings.Contains(got, "nvidia-dcgm.service "+test.inBind) || !strings.Contains(got, "nvidia-persistenced.service "+test.inBind) {
 				t.Errorf("bound:\n%s", got)
 			}
 			if _, err := b.Undo(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.undo, programs()); diff != "" {
-				t.Errorf("undo (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
-				t.Errorf("undone (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "undo", test.undo, programs())
+			hosttest.EqualIn(t, "undone", servedAtFirst, services(t, root))
 		})
 	}
 }
@@ -309,9 +297,7 @@ func TestServicesFail(t *testing.T) {
 			if fmt.Sprint(err) != test.want {
 				t.Errorf("%v, want %s", err, test.want)
 			}
-			if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, servedAtFirst, services(t, root))
 			if left := entries(t, root); len(left) > 0 {
 				t.Errorf("left %v", left)
 			}
@@ -413,9 +399,7 @@ func TestServicesJob(t *testing.T) {
 	if !slices.Contains(k.log, "start "+driver.Persistenced) {
 		t.Errorf("%q", k.log)
 	}
-	if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, servedAtFirst, services(t, root))
 }
 
 // TestServicesMasked: what a recovery leaves to the operator is said after what it has done,
@@ -446,9 +430,7 @@ func TestServicesMasked(t *testing.T) {
 			}
 			said[dealt[0].Text] = true
 		}
-		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(said))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", what, diff)
-		}
+		hosttest.EqualIn(t, what, want, slices.Sorted(maps.Keys(said)))
 	}
 }
 
@@ -518,16 +500,12 @@ func TestServicesReleased(t *testing.T) {
 	bound := services(t, root)
 	stopped := func() driver.Services {
 		s, err := driver.Stopped(root, entries(t, root))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return s
 	}
 	two := address(t, "02:00.0")
 	want := driver.Services{Start: []string{driver.Persistenced, "nvidia-dcgm.service"}, On: []pci.Address{two}}
-	if diff := cmp.Diff(want, stopped()); diff != "" {
-		t.Errorf("stopped (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "stopped", want, stopped())
 	var goals []driver.Goal
 	for _, a := range functions {
 		goal := driver.Goal{Address: address(t, a), State: hosts[a]}
@@ -539,21 +517,15 @@ func TestServicesReleased(t *testing.T) {
 	p := plan(t, root, goals, true)
 	p.Services = stopped()
 	e, err := b.Apply(t.Context(), p, "host release")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
-		t.Errorf("released (-want +got):\n%s", diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.EqualIn(t, "released", servedAtFirst, services(t, root))
 	if s := stopped(); len(s.Start) > 0 {
 		t.Errorf("still stopped: %q", s.Start)
 	}
 	if _, err := b.Undo(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(bound, services(t, root)); diff != "" {
-		t.Errorf("bound again (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "bound again", bound, services(t, root))
 	boot(t, root)
 	if s := stopped(); len(s.Start)+len(s.On) > 0 {
 		t.Errorf("after a boot: %v", s)

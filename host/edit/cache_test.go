@@ -24,9 +24,7 @@ func newCache(t *testing.T) (edit.Cache, string) {
 	if _, err := c.Read("file"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("without a cache: %v", err)
 	}
-	if err := c.Write("file", []byte("old")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, c.Write("file", []byte("old")))
 	return c, root.Path(c.Dir)
 }
 
@@ -36,15 +34,11 @@ func TestCache(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	// A killed writer leaves a part of the next content.
-	if err := os.WriteFile(filepath.Join(dir, ".gpustack-file"), []byte("ne"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, ".gpustack-file"), []byte("ne"), 0o600))
 	if text, err := c.Read("file"); err != nil || string(text) != "old" {
 		t.Errorf("%q, %v", text, err)
 	}
-	if err := c.Write("file", []byte("new")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, c.Write("file", []byte("new")))
 	if text, err := c.Read("file"); err != nil || string(text) != "new" {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -71,9 +65,7 @@ func TestUnsafeCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, dir := newCache(t)
-			if err := spoil(dir); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, spoil(dir))
 			if text, err := c.Read("file"); !errors.Is(err, edit.ErrUnsafe) {
 				t.Errorf("%q, %v", text, err)
 			}
@@ -117,13 +109,9 @@ func TestCacheInParallel(t *testing.T) {
 func TestLockedCache(t *testing.T) {
 	c, dir := newCache(t)
 	other, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer other.Close()
-	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Flock(int(other.Fd()), unix.LOCK_EX))
 	if err := c.Write("file", []byte("new")); err != nil {
 		t.Error(err)
 	}

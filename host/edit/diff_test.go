@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // TestBrief: a short diff has a line of context, and names the section of each hunk.
@@ -21,8 +21,6 @@ func TestBrief(t *testing.T) {
 		{"two hunks", file, strings.NewReplacer("b = 2", "b = 3", "z = 1", "z = 2").Replace(file),
 			"--- f\n+++ f\n@@ -2,3 +2,3 @@ [DEFAULT]\n a = 1\n-b = 2\n+b = 3\n \n@@ -12,2 +12,2 @@\n [end]\n-z = 1\n+z = 2\n"},
 	} {
-		if diff := cmp.Diff(test.want, brief("f", "f", test.before, test.after)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, brief("f", "f", test.before, test.after))
 	}
 }

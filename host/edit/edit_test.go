@@ -60,31 +60,17 @@ func TestChanges(t *testing.T) {
 			} else {
 				c, err = edit.Put(root, test.file, []byte(test.text), test.mode, false)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.Action() != test.action {
-				t.Errorf("%s, want %s", c.Action(), test.action)
-			}
-			if diff := cmp.Diff(test.diff, c.Diff()); diff != "" {
-				t.Errorf("shown (-want +got):\n%s", diff)
-			}
-			if err := c.Apply(root); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.action, c.Action())
+			hosttest.EqualIn(t, "shown", test.diff, c.Diff())
+			hosttest.NoError(t, c.Apply(root))
 			now, err := edit.Read(root, test.file)
 			if err != nil || !now.Equal(c.After) {
 				t.Errorf("%v, %v, want %v", now, err, c.After)
 			}
-			if err := c.Inverse().Apply(root); err != nil {
-				t.Fatal(err)
-			}
-			if err := edit.RemoveDirs(root, c.Dirs); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(before, all(t, root)); diff != "" {
-				t.Errorf("taken back (-before +after):\n%s", diff)
-			}
+			hosttest.NoError(t, c.Inverse().Apply(root))
+			hosttest.NoError(t, edit.RemoveDirs(root, c.Dirs))
+			hosttest.EqualIn(t, "taken back", before, all(t, root))
 		})
 	}
 }
@@ -120,9 +106,7 @@ func all(t *testing.T, root host.Root) map[string]string {
 		entries[strings.TrimPrefix(name, root.Path("/"))] = entry
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return entries
 }
 
@@ -130,35 +114,21 @@ func all(t *testing.T, root host.Root) map[string]string {
 func TestKept(t *testing.T) {
 	root := hosttest.Lay(t, tree)
 	file := root.Path("/etc/default/grub")
-	if err := os.Chmod(file, 0o640|os.ModeSetgid); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(file, 0o640|os.ModeSetgid))
 	if os.Geteuid() == 0 {
-		if err := os.Chown(file, 12, 34); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(file, 0o640|os.ModeSetgid); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Chown(file, 12, 34))
+		hosttest.NoError(t, os.Chmod(file, 0o640|os.ModeSetgid))
 	}
 	if err := unix.Setxattr(file, "user.note", []byte("by me"), 0); err != nil {
 		t.Fatalf("the temporary folder takes no extended attributes: %v", err)
 	}
 	before, err := edit.Read(root, "/etc/default/grub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	c, err := edit.Put(root, "/etc/default/grub", []byte("C=3\n"), 0o755, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Apply(root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, c.Apply(root))
 	after, err := edit.Read(root, "/etc/default/grub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if diff := cmp.Diff(before.Meta, after.Meta); diff != "" || string(after.Content) != "C=3\n" {
 		t.Errorf("%q (-before +after):\n%s", after.Content, diff)
 	}
@@ -182,9 +152,7 @@ func TestIntegrity(t *testing.T) {
 	attributes := func(name string) map[string]string {
 		t.Helper()
 		f, err := edit.Read(root, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		values := map[string]string{}
 		for _, x := range f.Xattrs {
 			values[x.Name] = string(x.Value)
@@ -192,35 +160,17 @@ func TestIntegrity(t *testing.T) {
 		return values
 	}
 	c, err := edit.Put(root, "/etc/default/grub", []byte("C=3\n"), 0o755, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Apply(root); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]string{"user.note": "by me"}, attributes("/etc/default/grub")); diff != "" {
-		t.Errorf("changed (-want +got):\n%s", diff)
-	}
-	if err := c.Inverse().Apply(root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, c.Apply(root))
+	hosttest.EqualIn(t, "changed", map[string]string{"user.note": "by me"}, attributes("/etc/default/grub"))
+	hosttest.NoError(t, c.Inverse().Apply(root))
 	// The old HMAC holds for the old inode only: the kernel computes its own.
-	if diff := cmp.Diff(map[string]string{"security.ima": "\x01digest", "user.note": "by me"}, attributes("/etc/default/grub")); diff != "" {
-		t.Errorf("changed back (-want +got):\n%s", diff)
-	}
-	if err := edit.Copy(root, "/etc/default/grub", "/etc/empty/copy"); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]string{"security.ima": "\x01digest", "user.note": "by me"}, attributes("/etc/empty/copy")); diff != "" {
-		t.Errorf("copied (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "changed back", map[string]string{"security.ima": "\x01digest", "user.note": "by me"}, attributes("/etc/default/grub"))
+	hosttest.NoError(t, edit.Copy(root, "/etc/default/grub", "/etc/empty/copy"))
+	hosttest.EqualIn(t, "copied", map[string]string{"security.ima": "\x01digest", "user.note": "by me"}, attributes("/etc/empty/copy"))
 	// A signature of EVM that names no inode goes with the file.
-	if err := unix.Setxattr(file, "security.evm", []byte("\x05signature"), 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := edit.Copy(root, "/etc/default/grub", "/etc/empty/copy"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Setxattr(file, "security.evm", []byte("\x05signature"), 0))
+	hosttest.NoError(t, edit.Copy(root, "/etc/default/grub", "/etc/empty/copy"))
 	if got := attributes("/etc/empty/copy")["security.evm"]; got != "\x05signature" {
 		t.Errorf("copied: %q", got)
 	}
@@ -244,25 +194,17 @@ func TestProtected(t *testing.T) {
 			setFlag(t, root.Path(test.protected), test.flag)
 			before := all(t, root)
 			first, err := edit.Put(root, "/etc/empty/new", []byte("x\n"), 0o644, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			second, err := edit.Put(root, "/etc/default/grub", []byte("C=3\n"), 0o644, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			err = edit.Changes{first, second}.Apply(context.Background(), root)
 			var protected *edit.Protected
 			if !errors.As(err, &protected) || err.Error() != test.want || protected.Command() != strings.Replace(test.command, "ROOT", root.Path("/"), 1) {
 				t.Errorf("%v, %v", err, protected)
 			}
-			if diff := cmp.Diff(before, all(t, root)); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, all(t, root))
 			remove, err := edit.Observe(root, "/etc/default/grub").Remove("/etc/default/grub")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if err := remove.Apply(root); err == nil || err.Error() != test.want {
 				t.Errorf("removed: %v", err)
 			}
@@ -275,9 +217,7 @@ func TestProtectedAbove(t *testing.T) {
 	root := hosttest.Lay(t, tree)
 	setFlag(t, root.Path("/etc/empty"), unix.STATX_ATTR_IMMUTABLE)
 	c, err := edit.Put(root, "/etc/empty/a/b/new", []byte("x\n"), 0o644, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var protected *edit.Protected
 	if err := c.Apply(root); !errors.As(err, &protected) || protected.Command() != "chattr -i "+root.Path("/etc/empty") {
 		t.Errorf("%v", err)
@@ -293,9 +233,7 @@ func setFlag(t *testing.T, place string, attribute int) {
 	}
 	change := func(set, clear int) {
 		f, err := os.Open(place)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer f.Close()
 		flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
 		if err == nil {
@@ -312,9 +250,7 @@ func setFlag(t *testing.T, place string, attribute int) {
 // TestRefused: what cannot be changed safely is refused when it is planned.
 func TestRefused(t *testing.T) {
 	root := hosttest.Lay(t, tree)
-	if err := os.Link(root.Path("/etc/default/grub"), root.Path("/etc/second")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Link(root.Path("/etc/default/grub"), root.Path("/etc/second")))
 	for _, test := range []struct {
 		name, file string
 		want       string
@@ -335,16 +271,10 @@ func TestRefused(t *testing.T) {
 func TestStale(t *testing.T) {
 	root := hosttest.Lay(t, tree)
 	first, err := edit.Put(root, "/etc/empty/new", []byte("x\n"), 0o644, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	second, err := edit.Put(root, "/etc/default/grub", []byte("A=2\n"), 0o644, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(root.Path("/etc/default/grub"), []byte("mine\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, os.WriteFile(root.Path("/etc/default/grub"), []byte("mine\n"), 0o644))
 	err = edit.Changes{first, second}.Apply(context.Background(), root)
 	if !errors.Is(err, edit.ErrChanged) || err.Error() != "/etc/default/grub: changed since the plan was made" {
 		t.Errorf("%v", err)
@@ -375,9 +305,7 @@ func TestInterrupted(t *testing.T) {
 		var plan edit.Changes
 		for _, name := range []string{"/etc/default/grub", "/etc/empty/new", "/etc/new/deep/file"} {
 			c, err := edit.Put(root, name, []byte("x\n"), 0o644, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			plan = append(plan, c)
 		}
 		left := asked

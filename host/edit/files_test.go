@@ -16,9 +16,7 @@ func TestFiles(t *testing.T) {
 	t.Parallel()
 	root := hosttest.Lay(t, "symlink etc/dangling -> nowhere\nmkdir etc/folder\n-- etc/a --\nbefore\n")
 	files := edit.Observe(root, "/etc/a", "/etc/a/b", "/etc/new/b", "/etc/folder")
-	if err := os.WriteFile(filepath.Join(root.Path("/etc"), "a"), []byte("after\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root.Path("/etc"), "a"), []byte("after\n"), 0o600))
 	c, err := files.Put("/etc/a", []byte("planned\n"), 0o644, false)
 	if err != nil || string(c.Before.Content) != "before\n" {
 		t.Errorf("%+v, %v", c, err)

@@ -24,22 +24,14 @@ func TestReadOnly(t *testing.T) {
 	usr := root.Path("/usr")
 	err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""),
 		unix.Mount(usr, usr, "", unix.MS_BIND, ""), unix.Mount("", usr, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer unix.Unmount(usr, unix.MNT_DETACH)
 	first, err := edit.Put(root, "/etc/first", []byte("new\n"), 0o644, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	second, err := edit.Put(root, "/usr/lib/made/second", []byte("new\n"), 0o644, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	third, err := edit.Put(root, "/usr/third", []byte("new\n"), 0o644, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, c := range []edit.Change{second, third} {
 		err := edit.Changes{first, c}.Apply(t.Context(), root)
 		if !errors.Is(err, unix.EROFS) || errors.Is(err, edit.ErrTorn) {

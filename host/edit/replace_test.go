@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 )
 
 // TestReplace: a file is replaced whole, a link is not followed, what a killed run has left does
@@ -17,28 +18,20 @@ func TestReplace(t *testing.T) {
 		"old": func(t *testing.T, dir string) { write(t, filepath.Join(dir, "a.prom"), "old", 0o600) },
 		"link": func(t *testing.T, dir string) {
 			write(t, filepath.Join(filepath.Dir(dir), "secret"), "secret", 0o600)
-			if err := os.Symlink("../secret", filepath.Join(dir, "a.prom")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Symlink("../secret", filepath.Join(dir, "a.prom")))
 		},
 		"left by a killed run": func(t *testing.T, dir string) { write(t, filepath.Join(dir, ".gpustack-a_prom"), "half", 0o600) },
 		"a link in its place": func(t *testing.T, dir string) {
-			if err := os.Symlink("../secret", filepath.Join(dir, ".gpustack-a_prom")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Symlink("../secret", filepath.Join(dir, ".gpustack-a_prom")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "collector")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Mkdir(dir, 0o755))
 			before(t, dir)
 			file := filepath.Join(dir, "a.prom")
-			if err := edit.Replace(file, []byte("new"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, edit.Replace(file, []byte("new"), 0o644))
 			info, err := os.Lstat(file)
 			if err != nil || info.Mode() != 0o644 {
 				t.Errorf("%v, %v", info.Mode(), err)
@@ -65,9 +58,7 @@ func TestReplaceFails(t *testing.T) {
 		t.Error(err)
 	}
 	folder := filepath.Join(dir, "a.prom")
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(folder, 0o755))
 	if err := edit.Replace(folder, nil, 0o644); err == nil || err.Error() != folder+": file exists" && err.Error() != folder+": is a directory" {
 		t.Error(err)
 	}
@@ -78,7 +69,5 @@ func TestReplaceFails(t *testing.T) {
 
 func write(t *testing.T, file, content string, mode os.FileMode) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte(content), mode))
 }

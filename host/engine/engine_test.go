@@ -13,9 +13,7 @@ import (
 func runner(t *testing.T) host.Runner {
 	t.Helper()
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return host.Runner{Root: root, Dirs: []string{t.TempDir()}}
 }
 

@@ -86,9 +86,7 @@ const (
 func address(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -151,9 +149,7 @@ func recorded(t *testing.T) *rdma.Record {
 func recordText(t *testing.T, r *rdma.Record) string {
 	t.Helper()
 	text, err := r.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text)
 }
 
@@ -269,9 +265,7 @@ type path struct {
 func paths() []path {
 	named := func(t *testing.T, allow []pci.Address) selection.Options {
 		x, err := pci.ParseSelector(pf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return selection.Options{Add: []pci.Selector{x}, Allow: allow}
 	}
 	ofAdapter := func(o func(a pci.Address) rdmaprepare.Options) func(*testing.T, host.Root, []pci.Address) error {
@@ -279,9 +273,7 @@ func paths() []path {
 			options := o(address(t, pf))
 			options.Allow = allow
 			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			_, err = rdmaprepare.NewWant(m, options)
 			return err
 		}
@@ -289,9 +281,7 @@ func paths() []path {
 	permit := func(plan func(*testing.T, host.Root) (edit.Change, error)) func(*testing.T, host.Root, []pci.Address) error {
 		return func(t *testing.T, root host.Root, allow []pci.Address) error {
 			c, err := plan(t, root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			_, err = gate.Permit(root, edit.Changes{c}, gate.Allowed{Functions: allow})
 			return err
 		}
@@ -304,9 +294,7 @@ func paths() []path {
 		{"host bind", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
 			m := machine.ObserveDrivers(root, true)
 			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			_, err = bind.NewPlan(root, m, named(t, allow), uses, bind.Mode{Live: true})
 			return err
 		}},
@@ -317,9 +305,7 @@ func paths() []path {
 		{"undo of host bind", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
 			m := machine.ObserveDrivers(root, true)
 			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			p := driver.Plan{Changes: []driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}}}
 			_, err = bind.Refuse(m, p, uses, true)
 			return errors.Join(err, bind.Needed(m, p, allow))
@@ -339,9 +325,7 @@ func paths() []path {
 		{"rdma prepare --none", removed, true, ofAdapter(func(pci.Address) rdmaprepare.Options { return rdmaprepare.Options{None: true} })},
 		{"container prepare --hca", role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
 			m, err := containerprepare.Observe(root, machine.ObserveRecord(root, nil, true))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, pf)}})
 			return err
 		}},
@@ -376,9 +360,7 @@ func bootWhole(t *testing.T, root host.Root, allow []pci.Address) error {
 	if err == nil {
 		err = edit.Changes{c}.Apply(t.Context(), root)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var asked requests
 	result, err := startup.Run(t.Context(), startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return &asked }, Appear: time.Second,
 		Allowed: gate.Allowed{Functions: allow}})
@@ -528,9 +510,7 @@ func TestAskers(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 	}
 	for name := range found {
 		if known[name] == "" {
@@ -694,9 +674,7 @@ func TestUnread(t *testing.T) {
 	root := hosttest.Lay(t, archive(t, false, "", "", "too few\n"))
 	a := address(t, pf)
 	scanned, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, kind := range gate.Kinds() {
 		_, _, err := gate.Observe(root, scanned, []gate.Leaving{{Address: a, Kind: kind}})
 		if minds := kind == gate.AtBoot || kind == gate.Now || kind == gate.Removed; (err != nil) != minds {

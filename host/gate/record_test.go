@@ -106,9 +106,7 @@ func TestBackOut(t *testing.T) {
 			if err == nil {
 				err = edit.Changes{c}.Apply(t.Context(), root)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if c, err = edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile); err != nil {
 				t.Fatal(err)
 			}
@@ -125,18 +123,12 @@ func TestBackOut(t *testing.T) {
 func asked(t *testing.T, root host.Root) error {
 	t.Helper()
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	allowed, err := gate.ReadAllowed(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	leaving := gate.Leaving{Address: address(t, pf), Kind: gate.Now, Whole: true}
 	h, _, err := gate.Observe(root, devices, []gate.Leaving{leaving})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = h.Leave(machine.Uses{}, allowed, leaving)
 	return err
 }
@@ -149,9 +141,7 @@ func TestRestored(t *testing.T) {
 		f.Driver, f.Path, f.Members = machine.VFIO, []pci.Address{}, []pci.Address{}
 		text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO, Selected: []pci.Address{f.Address}, Allowed: append([]pci.Address{}, allowed...),
 			Functions: []machine.Function{f}, Arguments: []string{}, Files: []machine.Hash{}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return &edit.File{Content: text}
 	}
 	nic := contract(machine.Function{Address: at, VendorID: 0x15b3, ProductID: 0x101b, By: machine.ByService}, at)
@@ -193,9 +183,7 @@ func TestUndoneAllow(t *testing.T) {
 		if err == nil {
 			err = edit.Changes{c}.Apply(t.Context(), root)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 	}
 	record(recordText(t, r))
 	const refused = pf + ": has a network interface in use: eth9 is up"
@@ -214,9 +202,7 @@ func TestUndoneAllow(t *testing.T) {
 	permit := func(p edit.Changes) ([]pci.Identity, error) { return gate.Permit(root, p, allow) }
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root, Permit: permit}}, Run: func(context.Context, host.Program) error { return nil }}
 	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := engine.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Changes{c})}); err != nil {
 		t.Fatal(err)
 	}
@@ -233,9 +219,7 @@ func TestUndoneAllow(t *testing.T) {
 	if err == nil {
 		err = edit.Changes{c}.Apply(t.Context(), root)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	is("no record", refused)
 }
 

@@ -8,6 +8,7 @@ import (
 	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/guard"
+	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -82,9 +83,7 @@ func TestRules(t *testing.T) {
 			group, above := 7, pci.Address{Bus: 0x80}
 			for _, f := range test.functions {
 				class, err := pci.ParseClass(f.class + "00")
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				vendor := pci.NVIDIA
 				if f.vendor != "" {
 					if vendor, err = pci.ParseID("0x" + f.vendor); err != nil {

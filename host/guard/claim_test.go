@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host/guard"
+	"gpustack/host/hosttest"
 )
 
 // endFirstThread is set in the environment of the process whose first thread ends.
@@ -45,18 +46,12 @@ func TestMain(m *testing.M) {
 func TestClaim(t *testing.T) {
 	dir := t.TempDir()
 	disk, fifo := filepath.Join(dir, "disk"), filepath.Join(dir, "fifo")
-	if err := os.WriteFile(disk, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(disk, nil, 0o600))
 	c, err := guard.Claim(time.Minute, disk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	open := func() bool {
 		links, err := filepath.Glob("/proc/[0-9]*/fd/*")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, l := range links {
 			if target, err := os.Readlink(l); err == nil && target == disk {
 				return true
@@ -79,9 +74,7 @@ func TestClaim(t *testing.T) {
 	if _, err := guard.Claim(time.Minute, filepath.Join(dir, "none")); !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), dir) {
 		t.Errorf("%v, want ENOENT", err)
 	}
-	if err := unix.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, unix.Mkfifo(fifo, 0o600))
 	begun := time.Now()
 	if c, err = guard.Claim(time.Minute, fifo); err != nil || c.Release() != nil {
 		t.Errorf("a pipe: %v", err)

@@ -7,9 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/guard"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -83,12 +82,8 @@ func TestClaimsOfTree(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root, devices := layParts(t, append([]string{disks, disksFiles}, test.parts...)...)
 			got, err := guard.Observe(root, devices)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, claimsText(got.Claims[at("0000:01:00.0")[0]])); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.want, claimsText(got.Claims[at("0000:01:00.0")[0]]))
 		})
 	}
 }
@@ -115,9 +110,7 @@ func TestClaimsOfKernel(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root, devices := layParts(t, parts...)
 			needs, err := guard.Observe(root, devices)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var asked []string
 			var got []guard.Claimant
 			err = needs.Ask(func(disk string) error {
@@ -131,9 +124,7 @@ func TestClaimsOfKernel(t *testing.T) {
 				t.Errorf("error %v, want %v", err, test.err)
 			}
 			slices.Sort(asked)
-			if diff := cmp.Diff([]string{test.asked, test.want}, []string{strings.Join(asked, " "), claimsText(got)}); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, []string{test.asked, test.want}, []string{strings.Join(asked, " "), claimsText(got)})
 		})
 	}
 }

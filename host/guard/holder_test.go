@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -77,13 +75,9 @@ func TestHolders(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, users+test.files)
 			devices, _, err := pci.Scan(root, pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			holders, err := guard.Holders(root, devices)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got strings.Builder
 			for _, h := range holders {
 				unit := h.Unit
@@ -92,9 +86,7 @@ func TestHolders(t *testing.T) {
 				}
 				fmt.Fprintf(&got, "%s %s %d %s %s\n", h.Address, h.File, h.PID, h.Command, unit)
 			}
-			if diff := cmp.Diff(test.want, got.String()); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got.String())
 		})
 	}
 }
@@ -102,9 +94,7 @@ func TestHolders(t *testing.T) {
 // TestHolderOfTwoNames: a holder says by which name the process has the device, too.
 func TestHolderOfTwoNames(t *testing.T) {
 	h := guard.Holder{File: "/dev/nvme0n1", As: "/dev/xvdc", PID: 7, Command: "postgres"}
-	if got, want := h.Who(), "postgres (pid 7) has /dev/nvme0n1 (as /dev/xvdc) open"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	hosttest.Equal(t, "postgres (pid 7) has /dev/nvme0n1 (as /dev/xvdc) open", h.Who())
 	if h.As = ""; h.Who() != "postgres (pid 7) has /dev/nvme0n1 open" {
 		t.Error(h.Who())
 	}
@@ -198,9 +188,7 @@ python3
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, gpus+test.links+numbers+test.files)
 			devices, _, err := pci.Scan(root, pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			holders, err := guard.Holders(root, devices)
 			got := ""
 			for _, h := range holders {
@@ -216,9 +204,7 @@ python3
 			if err != nil {
 				got = err.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -279,16 +265,12 @@ func TestParts(t *testing.T) {
 	} {
 		t.Run(test.node, func(t *testing.T) {
 			found, err := guard.Holders(hosttest.Lay(t, "symlink proc/7/fd/3 -> /dev/"+test.node+"\n"+machine), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got := ""
 			for _, h := range found {
 				got += h.Address.String() + " " + h.File + "\n"
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host/guard"
+	"gpustack/host/hosttest"
 )
 
 // netAt is an interface with its folder below /sys/devices.
@@ -52,9 +53,7 @@ func TestInterfaces(t *testing.T) {
 			}
 			root, devices := layParts(t, parts...)
 			needs, err := guard.Observe(root, devices)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got := ""
 			links := needs.Links[at(test.address)[0]]
 			for _, i := range links.Interfaces {

@@ -12,26 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestEnded: what the kernel answers of a zombie, and of a process that is gone, says that it has
 // ended. The same error of a process that runs does not.
 func TestEnded(t *testing.T) {
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	mounts := func(pid int) error { _, err := root.ReadTable(host.ProcessFile(pid, "mounts")); return err }
 	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^$")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, child.Start())
 	zombie := child.Process.Pid
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		text, err := root.ReadFile(host.ProcessFile(zombie, "stat"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		// The first thread may end before the others, whose files can be read.
 		if stat, err := host.ParseProcessStat(string(text)); err == nil && stat.State == 'Z' && stat.Threads <= 1 {
 			break
@@ -68,9 +63,7 @@ func TestEnded(t *testing.T) {
 			t.Errorf("%s: %v, %v", test.name, ended, err)
 		}
 	}
-	if err := child.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, child.Wait())
 	gone := mounts(zombie)
 	for _, err := range []error{gone, refused} {
 		if ended, err := host.ReadThreads(root, zombie, func(int) error { return err }); gone == nil || !ended || err != nil {
@@ -83,14 +76,10 @@ func TestEnded(t *testing.T) {
 // files by its other threads.
 func TestFirstThread(t *testing.T) {
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	child := exec.CommandContext(t.Context(), "/proc/self/exe")
 	child.Env = append(os.Environ(), "GPUSTACK_TEST_END_FIRST_THREAD=1")
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, child.Start())
 	t.Cleanup(func() {
 		if err := child.Process.Kill(); err != nil {
 			t.Error(err)

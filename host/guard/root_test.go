@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
@@ -37,9 +35,7 @@ func layParts(t *testing.T, parts ...string) (host.Root, pci.Devices) {
 	}
 	root := hosttest.Lay(t, archive)
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root, devices
 }
 
@@ -232,16 +228,12 @@ func TestReadRoot(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root, devices := layParts(t, append([]string{disks, disksFiles}, test.parts...)...)
 			got, err := guard.ReadRoot(root, devices)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			needs := ""
 			for _, a := range slices.SortedFunc(maps.Keys(got.Needs), pci.Address.Compare) {
 				needs += fmt.Sprintf("%s %s\n", a, got.Needs[a])
 			}
-			if diff := cmp.Diff([]string{test.needs, test.lost, test.network}, []string{needs, got.Lost, got.Network}); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, []string{test.needs, test.lost, test.network}, []string{needs, got.Lost, got.Network})
 		})
 	}
 }

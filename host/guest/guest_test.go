@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/guest"
 	"gpustack/host/hosttest"
@@ -322,9 +320,7 @@ func TestObserve(t *testing.T) {
 			m := newMachine()
 			test.add(m)
 			r := observe(m.lay(t))
-			if diff := cmp.Diff(test.want, brief(r)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, brief(r))
 			if complete := !strings.Contains(test.want, "unreadable"); r.Complete != complete {
 				t.Errorf("complete: %t", r.Complete)
 			}
@@ -425,9 +421,7 @@ func TestDomains(t *testing.T) {
 			m := newMachine()
 			test.add(m)
 			r := observe(m.lay(t))
-			if diff := cmp.Diff(test.want, brief(r)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, brief(r))
 			if incomplete := strings.Contains(test.want, "absent ") || strings.Contains(test.want, "unreadable "); r.Complete == incomplete {
 				t.Errorf("complete: %t", r.Complete)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"gpustack/host/document"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -38,9 +39,7 @@ func functions(t testing.TB, texts ...string) []pci.Address {
 	var list []pci.Address
 	for _, text := range texts {
 		a, err := pci.ParseAddress(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		list = append(list, a)
 	}
 	return list
@@ -300,9 +299,7 @@ func TestFamily(t *testing.T) {
 	for function, want := range map[string][]pci.Address{
 		pf: functions(t, pf, vf1, vf2), vf2: functions(t, vf2, pf), "0000:87:00.0": functions(t, "0000:87:00.0"),
 	} {
-		if diff := cmp.Diff(want, r.Family(functions(t, function)[0])); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", function, diff)
-		}
+		hosttest.EqualIn(t, function, want, r.Family(functions(t, function)[0]))
 	}
 }
 
@@ -349,9 +346,7 @@ func printed(t testing.TB, r guest.Report) []byte {
 		Kind document.Kind `json:"kind"`
 		guest.Report
 	}{document.HostGuests, r})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return text
 }
 
@@ -363,9 +358,7 @@ func sameAgain(t testing.TB, r guest.Report) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
-	if diff := cmp.Diff(string(text), string(printed(t, again))); diff != "" {
-		t.Errorf("(-written +read):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "written and read", string(text), string(printed(t, again)))
 }
 
 func TestReadReports(t *testing.T) {
@@ -414,15 +407,11 @@ func TestReadReports(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var document map[string]any
-			if err := json.Unmarshal(text, &document); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, json.Unmarshal(text, &document))
 			test.change(document)
 			for name, marshal := range map[string]func(any) ([]byte, error){"json": json.Marshal, "yaml": yaml.Marshal} {
 				changed, err := marshal(document)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				r, err := read(changed)
 				got := ""
 				if err != nil {

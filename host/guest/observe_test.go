@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -48,9 +50,7 @@ func TestDeniedElsewhere(t *testing.T) {
 	}
 	for _, member := range []string{"", `,"-":true,"Denied":true`} {
 		var document any
-		if err := json.Unmarshal([]byte(strings.Replace(string(text), "}", member+"}", 1)), &document); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal([]byte(strings.Replace(string(text), "}", member+"}", 1)), &document))
 		var f problems
 		var sources []Source
 		f.fill(reflect.ValueOf(&sources).Elem(), document, "")

@@ -100,13 +100,9 @@ func server() string {
 func flat(t *testing.T, m hardware.Facts) map[string]string {
 	t.Helper()
 	text, err := json.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var tree any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(text, &tree))
 	all := map[string]string{}
 	var walk func(at string, v any)
 	walk = func(at string, v any) {
@@ -240,9 +236,7 @@ func TestHoles(t *testing.T) {
 			root := hosttest.Lay(t, server())
 			c.hole(t, root)
 			m, warnings := hardware.Read(root)
-			if diff := cmp.Diff(c.nulls, differences(before, flat(t, m))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, c.nulls, differences(before, flat(t, m)))
 			if all := strings.Join(warnings, "\n"); !strings.Contains(all, c.warning) || (c.warning == "") != (len(warnings) == 0) {
 				t.Errorf("%q, want %q", warnings, c.warning)
 			}
@@ -270,9 +264,7 @@ func TestEmptyRoot(t *testing.T) {
 // file with another content, or pipes. Nothing is read there, and nothing waits.
 func TestNothingOutside(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("processor\t: 0\nmodel name\t: OUTSIDE\n\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(outside, []byte("processor\t: 0\nmodel name\t: OUTSIDE\n\n"), 0o644))
 	root := hosttest.Lay(t, server())
 	kinds := map[string]map[string]string{} // contents of files by name without digits
 	digits := regexp.MustCompile("[0-9]+")
@@ -297,9 +289,7 @@ func TestNothingOutside(t *testing.T) {
 			"pipe": func(name string) error { return syscall.Mkfifo(name, 0o600) },
 		} {
 			for name := range files {
-				if err := errors.Join(os.Remove(name), lay(name)); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, errors.Join(os.Remove(name), lay(name)))
 			}
 			read := make(chan hardware.Facts, 1)
 			go func() {
@@ -316,9 +306,7 @@ func TestNothingOutside(t *testing.T) {
 			}
 		}
 		for name, text := range files {
-			if err := errors.Join(os.Remove(name), os.WriteFile(name, []byte(text), 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.Remove(name), os.WriteFile(name, []byte(text), 0o644)))
 		}
 	}
 }
@@ -330,13 +318,9 @@ func TestSnapshotHasTheFacts(t *testing.T) {
 	var tree snapshot.Tree
 	want, _ := hardware.Read(root.Recorded(&tree))
 	dir := t.TempDir()
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(dir))
 	again, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	got, warnings := hardware.Read(again)
 	if diff := cmp.Diff(want, got); diff != "" || len(warnings) > 0 {
 		t.Errorf("%q, (-machine +snapshot):\n%s", warnings, diff)

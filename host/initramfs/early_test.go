@@ -23,9 +23,7 @@ var update = flag.Bool("update", false, "write what comes out into testdata")
 func address(t testing.TB, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -65,26 +63,18 @@ func TestPlan(t *testing.T) {
 		} {
 			t.Run(string(generator)+"-"+name, func(t *testing.T) {
 				plan, err := early.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), generator)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				got := &txtar.Archive{}
 				for _, c := range plan.Pending() {
 					got.Files = append(got.Files, txtar.File{Name: c.Name + " " + os.FileMode(c.After.Mode).String(), Data: c.After.Content})
 				}
 				golden := filepath.Join("testdata", string(generator)+"-"+name+".txtar")
 				if *update {
-					if err := os.WriteFile(golden, txtar.Format(got), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, os.WriteFile(golden, txtar.Format(got), 0o644))
 				}
 				want, err := os.ReadFile(golden)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(string(want), string(txtar.Format(got))); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
+				hosttest.NoError(t, err)
+				hosttest.Equal(t, string(want), string(txtar.Format(got)))
 			})
 		}
 	}
@@ -113,9 +103,7 @@ func TestGeneratorChanges(t *testing.T) {
 			}
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return strings.Join(names, "\n")
 	}
 	const (
@@ -136,15 +124,11 @@ func TestGeneratorChanges(t *testing.T) {
 		{initramfs.Dracut, dracut, 5},
 	} {
 		plan, err := byIDs().Plan(edit.Observe(root, initramfs.PlanFiles()...), step.generator)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if n := len(plan.Pending()); n != step.pending {
 			t.Errorf("%s: %d changes, want %d", step.generator, n, step.pending)
 		}
-		if err := plan.Apply(context.Background(), root); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, plan.Apply(context.Background(), root))
 		if diff := cmp.Diff(strings.Split(step.want, "\n"), strings.Split(files(), "\n")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.generator, diff)
 		}

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
@@ -59,9 +57,7 @@ func TestGeneratorOf(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 			if strings.Contains(got, "not supported") != errors.Is(err, initramfs.ErrUnsupported) ||
 				strings.HasPrefix(got, "no ") != errors.Is(err, initramfs.ErrNoGenerator) {
 				t.Errorf("%q is not the right error", err)
@@ -98,9 +94,7 @@ symlink boot/initrd -> initrd-5.14.21-default
 -- boot/initramfs-6.8.0-31-generic.img --
 `)
 	images, err := initramfs.Images(root, []string{"5.14.0-427.el9.x86_64", "5.14.21-default", "6.1.0-28-amd64", "6.8.0-31-generic", "6.9.0-custom"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	want := []initramfs.Image{
 		{Release: "5.14.0-427.el9.x86_64", Name: "/boot/initramfs-5.14.0-427.el9.x86_64.img"},
 		{Release: "5.14.21-default", Name: "/boot/initrd-5.14.21-default"},
@@ -109,21 +103,15 @@ symlink boot/initrd -> initrd-5.14.21-default
 		{Release: "6.8.0-31-generic", Name: "/boot/initramfs-6.8.0-31-generic.img"},
 		{Release: "6.9.0-custom"},
 	}
-	if diff := cmp.Diff(want, images); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]host.Program{{Kind: host.UpdateInitramfs}}, initramfs.Tools.Programs(images)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff([]host.Program{
+	hosttest.Equal(t, want, images)
+	hosttest.Equal(t, []host.Program{{Kind: host.UpdateInitramfs}}, initramfs.Tools.Programs(images))
+	hosttest.Equal(t, []host.Program{
 		{Kind: host.Dracut, File: "/boot/initramfs-5.14.0-427.el9.x86_64.img", Release: "5.14.0-427.el9.x86_64"},
 		{Kind: host.Dracut, File: "/boot/initrd-5.14.21-default", Release: "5.14.21-default"},
 		{Kind: host.Dracut, File: "/boot/initrd.img-6.1.0-28-amd64", Release: "6.1.0-28-amd64"},
 		{Kind: host.Dracut, File: "/boot/initrd.img-6.8.0-31-generic", Release: "6.8.0-31-generic"},
 		{Kind: host.Dracut, File: "/boot/initramfs-6.8.0-31-generic.img", Release: "6.8.0-31-generic"},
-	}, initramfs.Dracut.Programs(images)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	}, initramfs.Dracut.Programs(images))
 }
 
 // TestImagesUnreadable: a boot partition that cannot be read is an error.

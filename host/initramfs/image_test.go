@@ -13,13 +13,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
 	"github.com/ulikunitz/xz"
 	"github.com/ulikunitz/xz/lzma"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // member is an entry of an archive.
@@ -77,25 +77,19 @@ var packers = map[string]func(testing.TB, string) string{
 	"zstd": func(t testing.TB, text string) string {
 		var b bytes.Buffer
 		w, err := zstd.NewWriter(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return packed(t, &b, w, text)
 	},
 	"xz": func(t testing.TB, text string) string {
 		var b bytes.Buffer
 		w, err := xz.WriterConfig{BlockSize: int64(len(text)/4 + 1), DictCap: 1 << 16, CheckSum: xz.CRC32}.NewWriter(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return packed(t, &b, w, text)
 	},
 	"lzma": func(t testing.TB, text string) string {
 		var b bytes.Buffer
 		w, err := lzma.NewWriter(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return packed(t, &b, w, text)
 	},
 	"lz4": func(t testing.TB, text string) string {
@@ -105,9 +99,7 @@ var packers = map[string]func(testing.TB, string) string{
 			n := min(len(text), 100)
 			block := make([]byte, lz4.CompressBlockBound(n))
 			size, err := lz4.CompressBlock([]byte(text[:n]), block, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if size == 0 { // not to be made smaller: letters as they are
 				size = copy(block, literals(text[:n]))
 			}
@@ -119,9 +111,7 @@ var packers = map[string]func(testing.TB, string) string{
 	},
 	"bzip2": func(t testing.TB, text string) string {
 		data, err := base64.StdEncoding.DecodeString(bzipped[text])
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return string(data)
 	},
 }
@@ -139,9 +129,7 @@ func packed(t testing.TB, b *bytes.Buffer, w io.WriteCloser, text string) string
 	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, w.Close())
 	return b.String()
 }
 
@@ -149,13 +137,9 @@ func packed(t testing.TB, b *bytes.Buffer, w io.WriteCloser, text string) string
 func readText(t testing.TB, image string) (Content, error) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "initrd"), []byte(image), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "initrd"), []byte(image), 0o644))
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return Read(root, "/initrd", func(name string) bool { return strings.HasSuffix(name, "wanted") })
 }
 
@@ -205,12 +189,8 @@ func TestCompressions(t *testing.T) {
 					}
 					return
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := told(c); got != test.want {
-					t.Errorf("%s, want %s", got, test.want)
-				}
+				hosttest.NoError(t, err)
+				hosttest.Equal(t, test.want, told(c))
 				if c.Image != "/initrd" {
 					t.Errorf("image %q", c.Image)
 				}
@@ -246,9 +226,7 @@ func TestLarge(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			c, err := readText(t, pack(t, image))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if !bytes.Equal(c.Files["wanted"], noise) {
 				t.Error("not what it was")
 			}
@@ -364,9 +342,7 @@ func TestCompressedFaults(t *testing.T) {
 func TestReadUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := Read(root, "/boot/initrd", Wanted); !host.IsAbsent(err) || !strings.HasPrefix(err.Error(), "/boot/initrd: ") {
 		t.Errorf("%v", err)
 	}
@@ -397,11 +373,7 @@ func FuzzRead(f *testing.F) {
 		if err := readImage(bytes.NewReader(append([]byte{0, 0, 0, 0}, image...)), second); err != nil {
 			t.Fatalf("with zeros before: %v", err)
 		}
-		if diff := cmp.Diff(first.names, second.names); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff(first.files, second.files); diff != "" {
-			t.Error(diff)
-		}
+		hosttest.Equal(t, first.names, second.names)
+		hosttest.Equal(t, first.files, second.files)
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 )
 
 const imageName = "/boot/initrd.img-6.1"
@@ -43,9 +44,7 @@ type memoryTest struct {
 func newMemoryTest(t *testing.T) *memoryTest {
 	t.Helper()
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	m := &memoryTest{T: t, root: root, later: time.Hour, program: "1.0"}
 	m.write(imageName, scriptImage("first"))
 	return m
@@ -148,9 +147,7 @@ func TestRemembered(t *testing.T) {
 		t.Error("the image was not opened")
 	}
 	before, err := os.Stat(m.file())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for range 2 {
 		if n := m.run("first"); n != 0 {
 			t.Errorf("the image was opened %d times", n)
@@ -218,9 +215,7 @@ func TestSameHash(t *testing.T) {
 			m.later = 0
 			m.run("first")
 			text, err := os.ReadFile(m.file())
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			// Only the memory has this name.
 			marked := bytes.Replace(text, []byte(`lib/modules/6.1/vfio_pci.ko`), []byte(`lib/modules/6.1/vfio_zzz.ko`), 1)
 			m.write(memoryDir+"/"+memoryFile, string(marked))
@@ -230,9 +225,7 @@ func TestSameHash(t *testing.T) {
 			if err != nil || !c.hasModule("6.1", "vfio-zzz") {
 				t.Errorf("%v, %v", c.Names, err)
 			}
-			if err := memory.Save(); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, memory.Save())
 			if opens := m.opens(func() { c, err = m.memory().Read(m.root, imageName) }); err != nil || opens > 0 != m.unsure {
 				t.Errorf("then opened %d times, %v", opens, err)
 			}
@@ -285,9 +278,7 @@ func TestBadMemory(t *testing.T) {
 
 func chmod(t testing.TB, name string, mode os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(name, mode); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(name, mode))
 }
 
 // TestUnsafeFolder: a folder that another user can write to is not used, and not repaired.
@@ -314,9 +305,7 @@ func TestForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := memory.Save(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, memory.Save())
 	has := func(want bool) {
 		t.Helper()
 		text, err := os.ReadFile(m.file())
@@ -325,9 +314,7 @@ func TestForgotten(t *testing.T) {
 		}
 	}
 	has(true)
-	if err := m.memory().Save(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, m.memory().Save())
 	has(true)
 	m.run("first")
 	has(false)

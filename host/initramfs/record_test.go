@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // recorder keeps the last content and error of each file.
@@ -62,9 +63,7 @@ func TestRecordedImage(t *testing.T) {
 			if strings.Contains(string(recorded), "SECRET") {
 				t.Errorf("a password is recorded: %q", recorded)
 			}
-			if err := os.WriteFile(m.root.Path(imageName), recorded, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(m.root.Path(imageName), recorded, 0o600))
 			got, gotErr := ReadEssence(m.root, imageName)
 			if diff := cmp.Diff(want, got); diff != "" || (wantErr == nil) != (gotErr == nil) || wantErr != nil && wantErr.Error() != gotErr.Error() {
 				t.Errorf("%v, want %v (-want +got):\n%s", gotErr, wantErr, diff)

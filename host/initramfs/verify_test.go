@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
@@ -27,9 +25,7 @@ type image map[string]string
 func imageOf(t *testing.T, early initramfs.Early, generator initramfs.Generator) image {
 	t.Helper()
 	plan, err := early.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), generator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	in := image{conf: "options vfio-pci ids=10de:2342\n", "init": ""}
 	for _, m := range []string{"vfio/vfio.ko.xz", "vfio/vfio_iommu_type1.ko.xz", "vfio/pci/vfio-pci.ko.xz", "vfio/pci/nvgrace-gpu-vfio-pci.ko"} {
 		in["usr/lib/modules/6.1.0-28-amd64/kernel/drivers/"+m] = ""
@@ -65,9 +61,7 @@ func (in image) content() initramfs.Content {
 func scriptHash(t *testing.T, early initramfs.Early, generator initramfs.Generator) string {
 	t.Helper()
 	plan, err := early.Plan(edit.Observe(hosttest.Lay(t, "mkdir etc\n"), initramfs.PlanFiles()...), generator)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, c := range plan.Pending() {
 		if c.Name == generator.Script() {
 			return c.After.Hash()
@@ -190,9 +184,7 @@ func TestVerify(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 			if !errors.Is(err, test.is) {
 				t.Errorf("%v is not the right error", err)
 			}

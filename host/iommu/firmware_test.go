@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/iommu"
@@ -46,9 +44,7 @@ func TestFirmware(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, err := iommu.ReadFirmware(hosttest.Lay(t, test.tree))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got := fmt.Sprint(f.Tables, " ", f.Remaps)
 			for _, err := range []error{f.RemapsErr, f.IORTErr} {
 				if err != nil {
@@ -75,19 +71,13 @@ f020d7
 -- sys/class/iommu/dmar2/intel-iommu/ecap --
 many
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	got := ""
 	for _, u := range units {
 		got += u.Name + " " + u.Remaps.String() + ", "
 	}
-	if want := "dmar0 yes, dmar1 no, dmar2 unknown, ivhd0 unknown, "; got != want {
-		t.Errorf("got %s want %s", got, want)
-	}
-	if diff := cmp.Diff([]string{`/sys/class/iommu/dmar2/intel-iommu/ecap: not a hexadecimal number: "many"`}, warnings); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, "dmar0 yes, dmar1 no, dmar2 unknown, ivhd0 unknown, ", got)
+	hosttest.Equal(t, []string{`/sys/class/iommu/dmar2/intel-iommu/ecap: not a hexadecimal number: "many"`}, warnings)
 	if _, _, err := iommu.ReadUnits(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {
 		t.Errorf("no units: %v", err)
 	}
@@ -105,15 +95,9 @@ DMA-FQ
 -- sys/kernel/iommu_groups/4/type --
 
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]int{"identity": 2, "DMA-FQ": 1}, types); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([]string{`/sys/kernel/iommu_groups/4/type: not a group type: ""`}, warnings); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.Equal(t, map[string]int{"identity": 2, "DMA-FQ": 1}, types)
+	hosttest.Equal(t, []string{`/sys/kernel/iommu_groups/4/type: not a group type: ""`}, warnings)
 	if _, _, err := iommu.ReadTypes(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {
 		t.Errorf("no groups: %v", err)
 	}

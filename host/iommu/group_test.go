@@ -75,9 +75,7 @@ func TestViability(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			devices, _, err := pci.Scan(hosttest.Lay(t, group(test.functions)), pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			groups := iommu.Groups(devices)
 			if len(groups) != 1 || groups[0].Number != 7 || len(groups[0].Members) != len(devices) {
 				t.Fatalf("groups %+v", groups)
@@ -122,13 +120,9 @@ func TestReadState(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, "mkdir sys/bus/pci/devices\n"+test.tree)
 			devices, _, err := pci.Scan(root, pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			state, warnings := iommu.ReadState(root, devices)
-			if got := fmt.Sprint(state.Enabled, " ", state.Groups); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(state.Enabled, " ", state.Groups))
 			if fmt.Sprint(warnings) != fmt.Sprint(test.warnings) {
 				t.Errorf("warnings %q, want %q", warnings, test.warnings)
 			}

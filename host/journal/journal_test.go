@@ -72,18 +72,12 @@ func TestWrite(t *testing.T) {
 	j := lock(t, store)
 	defer j.Close()
 	first, second := journal.Entry{Changes: journal.KindDrivers, Command: "host bind"}, journal.Entry{Changes: journal.KindFiles, Command: "host prepare"}
-	if err := first.SetDetail([]string{"0000:84:00.0"}); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, first.SetDetail([]string{"0000:84:00.0"}))
 	for _, e := range []*journal.Entry{&first, &second} {
-		if err := j.Begin(e); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, j.Begin(e))
 	}
 	for _, status := range []journal.Status{journal.Rebuilding, journal.Done} {
-		if err := j.SetStatus(&first, status); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, j.SetStatus(&first, status))
 		if ended := first.Ended != nil; ended != (status == journal.Done) {
 			t.Errorf("%s: ended %t", status, ended)
 		}
@@ -95,13 +89,9 @@ func TestWrite(t *testing.T) {
 		}
 	}
 	entries, err := store.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	want, err := json.Marshal([]journal.Entry{first, second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if got, err := json.Marshal(entries); err != nil || string(got) != string(want) {
 		t.Errorf("%s, %v\nwant %s", got, err, want)
 	}
@@ -130,9 +120,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("locked twice: %v", err)
 	}
 	e := journal.Entry{Changes: journal.KindFiles, Command: "host prepare"}
-	if err := j.Begin(&e); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, j.Begin(&e))
 	if open, err := store.Open(); !errors.Is(err, journal.ErrLocked) || len(open) != 1 {
 		t.Errorf("while a run works on it: %v, %v", open, err)
 	}
@@ -143,22 +131,16 @@ func TestLock(t *testing.T) {
 		t.Errorf("after the run was killed: %v, %v", open, err)
 	}
 	j = lock(t, store)
-	if err := errors.Join(j.SetStatus(&e, journal.Done), j.Close()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(j.SetStatus(&e, journal.Done), j.Close()))
 	if open, err := store.Open(); err != nil || len(open) != 0 {
 		t.Errorf("after the run was completed: %v, %v", open, err)
 	}
 	j = lock(t, store)
-	if err := errors.Join(j.Forget(e), j.Close()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(j.Forget(e), j.Close()))
 	if exists, err := root.Exists("/var/lib/gpustack/journal"); err != nil || !exists {
 		t.Errorf("a journal of an earlier run: %t, %v", exists, err)
 	}
-	if err := os.RemoveAll(root.Path("/var/lib/gpustack")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.RemoveAll(root.Path("/var/lib/gpustack")))
 	if err := lock(t, store).Close(); err != nil {
 		t.Error(err)
 	}
@@ -172,9 +154,7 @@ func TestLock(t *testing.T) {
 func lock(t *testing.T, store journal.Store) *journal.Journal {
 	t.Helper()
 	j, err := store.Lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return j
 }
 
@@ -238,9 +218,7 @@ func TestUndo(t *testing.T) {
 			if c.After != nil {
 				got = string(c.After.Content)
 			}
-			if got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 	// Permissions that a file got since remain, and prevent nothing.
@@ -338,13 +316,9 @@ func FuzzEntry(f *testing.F) {
 	f.Add([]byte(`{"schema":1,"kind":"journal entry","id":1,"changes":"files","status":"done","files":[{"name":"/x","back":[{"offset":-1,"length":-1,"text":null}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		root, err := host.NewRoot(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		dir := root.Path("/var/lib/gpustack/journal")
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(dir+"/0001.json", data, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(dir+"/0001.json", data, 0o600)))
 		entries, err := journal.Machine(root).List()
 		if err != nil {
 			return

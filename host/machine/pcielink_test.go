@@ -40,9 +40,7 @@ func TestJudgeLinks(t *testing.T) {
 		}
 		root := hosttest.Lay(t, tree)
 		devices, _, err := pci.Scan(root, pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		l := pci.ReadPCIeLink(root, &devices[1])
 		f := machine.JudgeLinks(map[pci.Address]pci.PCIeLink{devices[1].Address: l}, "a GPU", machine.SlowCopies)[0]
 		if f.Seen != test.want || l.Err != nil {

@@ -15,13 +15,9 @@ import (
 // they were, and in which no function can have two roles.
 func TestRoles(t *testing.T) {
 	guests, _, err := machine.ReadRecord(hosttest.Lay(t, "-- var/lib/gpustack/contract.json --\n"+recorded+"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	before, err := pci.ParseAddress("0000:83:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	containers := &machine.Containers{
 		Functions: []machine.ContainerFunction{{Address: before, VendorID: 0x10de, ProductID: 0x20b2, Path: []pci.Address{}}},
 		Files:     []machine.Hash{{Name: "/etc/cdi/gpustack-gpu.json", Hash: "0"}},
@@ -45,9 +41,7 @@ func TestRoles(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, err := machine.RecordText(test.guests, test.containers)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			archive := "-- var/lib/gpustack/contract.json --\n" + strings.Replace(string(text), test.old, test.new, 1)
 			if text == nil {
 				archive = "mkdir var/lib/gpustack\n"
@@ -69,9 +63,7 @@ func TestRoles(t *testing.T) {
 				"0000:83:00.0": machine.OfContainer, "0000:84:00.0": machine.OfGuest, "0000:85:00.0": machine.OfHost,
 			} {
 				at, err := pci.ParseAddress(a)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				if test.guests == nil && want == machine.OfGuest || test.containers == nil && want == machine.OfContainer {
 					want = machine.OfHost
 				}

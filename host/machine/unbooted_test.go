@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 )
 
 // TestUnbooted: what is recorded for containers takes no boot, and changes nothing of what is known
@@ -31,9 +32,7 @@ func TestUnbooted(t *testing.T) {
 		e := change.Entry{ID: second, About: about, Changes: change.KindFiles, Command: command, Status: change.Done, Started: at(second), Ended: &ended,
 			Programs: []host.Program{{Kind: host.RevertBoot}}}
 		text := fmt.Sprintf(`[{"name":%q,"before":%s,"after":%s}]`, ContractFile, state(before), state(after))
-		if err := json.Unmarshal([]byte(text), &e.Files); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal([]byte(text), &e.Files))
 		return e
 	}
 	const prepare, containers = "host prepare --device 0000:84:00.0", "container prepare --device 0000:88:00.0"

@@ -118,9 +118,7 @@ func TestRead(t *testing.T) {
 			for _, err := range l.Errs {
 				errs = append(errs, err.Error())
 			}
-			if diff := cmp.Diff(test.errs, errs); diff != "" {
-				t.Errorf("errors (-want +got)\n%s", diff)
-			}
+			hosttest.EqualIn(t, "errors", test.errs, errs)
 		})
 	}
 }
@@ -162,12 +160,8 @@ func read(t *testing.T, name, text, key string) {
 	t.Helper()
 	root, tree := folder(t), snapshot.Tree{}
 	place := root.Path("/" + name)
-	if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(place, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(place), 0o755))
+	hosttest.NoError(t, os.WriteFile(place, []byte(text), 0o644))
 	limits := memlock.Read(root.Recorded(&tree))
 	lines := strings.Split(text, "\n")
 	var settings []memlock.Setting
@@ -185,9 +179,7 @@ func read(t *testing.T, name, text, key string) {
 		}
 	}
 	replay := folder(t)
-	if err := tree.Unpack(replay.Path("/")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(replay.Path("/")))
 	if diff := cmp.Diff(limits, memlock.Read(replay), cmp.Transformer("text", func(err error) string { return err.Error() })); diff != "" {
 		t.Errorf("%q: (-machine +snapshot)\n%s", text, diff)
 	}
@@ -196,8 +188,6 @@ func read(t *testing.T, name, text, key string) {
 func folder(t *testing.T) host.Root {
 	t.Helper()
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }

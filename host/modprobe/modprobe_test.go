@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/modprobe"
@@ -36,17 +34,13 @@ options vfio-pci ids=6666:6666
 options other ids=7777:7777
 `)
 	conf, err := modprobe.ReadConf(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var got []string
 	for _, o := range conf.Options("vfio-pci", "ids") {
 		got = append(got, o.File+" "+o.Value)
 	}
 	want := []string{"/usr/lib/modprobe.d/a.conf 5555:5555", "/etc/modprobe.d/b.conf 1111:1111", "/etc/modprobe.d/b.conf 2222:2222"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, got)
 }
 
 // TestWords: lines are split as kmod and the kernel split them. integration compares kmod's own
@@ -70,13 +64,9 @@ func TestWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, "mkdir etc/modprobe.d\n")
-			if err := os.WriteFile(root.Path("/etc/modprobe.d/x.conf"), []byte(test.text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(root.Path("/etc/modprobe.d/x.conf"), []byte(test.text), 0o644))
 			conf, err := modprobe.ReadConf(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got []string
 			for _, l := range conf {
 				got = append(got, strings.TrimRight(fmt.Sprintf("%d %s %s %s", l.Number, l.Command, l.Module, strings.Join(l.Rest, "|")), " "))
@@ -127,9 +117,7 @@ alias vfio_pci:v*d*sv*sd*bc*sc*i* vfio_pci
 alias usb:v1234p* usbthing
 `)
 	m, err := modprobe.ReadModules(root, "6.1", "000010DE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for name, want := range map[string][2]bool{"vfio_pci": {true, false}, "vfio-pci": {true, false}, "nvidia": {true, false},
 		"xhci_pci": {false, true}, "vfio": {false, false}} {
 		if got := [2]bool{m.Loadable(name), m.Builtin(name)}; got != want {
@@ -164,9 +152,7 @@ func TestLast(t *testing.T) {
 			}
 			root := hosttest.Lay(t, tree)
 			conf, err := modprobe.ReadConf(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			plan, err := modprobe.Functions{Driver: "vfio-pci", IDs: []string{"1111:1111"}}.Plan(edit.Observe(root, modprobe.PlanFiles()...), conf)
 			if test.want == "" {
 				if !errors.Is(err, modprobe.ErrLast) {
@@ -174,12 +160,8 @@ func TestLast(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := plan.Pending()[0].Name; got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.want, plan.Pending()[0].Name)
 		})
 	}
 }
@@ -189,13 +171,9 @@ func FuzzConf(f *testing.F) {
 	f.Add("options vfio-pci ids=1:2\nsoftdep a pre: b\\\n c\r\n# x\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		root := hosttest.Lay(t, "mkdir etc/modprobe.d\n")
-		if err := os.WriteFile(root.Path("/etc/modprobe.d/x.conf"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(root.Path("/etc/modprobe.d/x.conf"), []byte(text), 0o644))
 		conf, err := modprobe.ReadConf(root)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, line := range conf {
 			if line.Number < 1 || line.Number > strings.Count(text, "\n")+1 {
 				t.Errorf("line %d of %q", line.Number, text)

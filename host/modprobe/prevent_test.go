@@ -35,9 +35,7 @@ func TestReadPreventing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines, err := modprobe.ReadPreventing(hosttest.Lay(t, test.tree), "nvidia", "nvidia-uvm")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got []string
 			for _, line := range lines {
 				got = append(got, line.String())

@@ -46,17 +46,11 @@ func TestTakeOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, "-- "+test.file+" --\n")
-			if err := os.WriteFile(root.Path("/"+test.file), []byte(test.text), 0o640); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(root.Path("/"+test.file), []byte(test.text), 0o640))
 			conf, err := modprobe.ReadConf(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			stated, err := modprobe.ReadStated(root, conf)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var found []string
 			for _, s := range stated {
 				found = append(found, strings.TrimPrefix(s.Place(), "/"+test.file+":")+" "+s.String())
@@ -74,9 +68,7 @@ func TestTakeOver(t *testing.T) {
 			if err == nil {
 				err = plan.Apply(context.Background(), root)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got, err := os.ReadFile(root.Path("/" + test.file))
 			if err != nil || string(got) != test.want {
 				t.Errorf("%q, want %q (%v)", got, test.want, err)

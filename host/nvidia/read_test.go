@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
@@ -22,27 +20,21 @@ func read(t *testing.T, root host.Root) nvidia.Driver {
 		t.Fatal(err)
 	}
 	d, err := nvidia.Read(root, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return d
 }
 
 func lay(t *testing.T, name string) host.Root {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return hosttest.Lay(t, string(text))
 }
 
 func address(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -83,33 +75,21 @@ func TestReadDebian(t *testing.T) {
 		},
 	}
 	got := read(t, root)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	hosttest.Equal(t, want, got)
 	var stale []string
 	for _, n := range got.Stale() {
 		stale = append(stale, n.String())
 	}
 	wantStale := []string{"/dev/nvidia-uvm is device 511:0, the driver's is 509:0", "/dev/nvidia1 is device 195:2, the driver's is 195:1"}
-	if diff := cmp.Diff(wantStale, stale); diff != "" {
-		t.Errorf("stale nodes (-want +got)\n%s", diff)
-	}
+	hosttest.EqualIn(t, "stale nodes", wantStale, stale)
 
 	var tree snapshot.Tree
-	if diff := cmp.Diff(want, read(t, root.Recorded(&tree))); diff != "" {
-		t.Errorf("recorded (-want +got)\n%s", diff)
-	}
+	hosttest.EqualIn(t, "recorded", want, read(t, root.Recorded(&tree)))
 	dir := t.TempDir()
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(dir))
 	again, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, read(t, again)); diff != "" {
-		t.Errorf("from the snapshot (-want +got)\n%s", diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.EqualIn(t, "from the snapshot", want, read(t, again))
 }
 
 // TestReadRHEL reads a node with the open module: the libraries of another version are left in the
@@ -118,13 +98,9 @@ func TestReadDebian(t *testing.T) {
 func TestReadRHEL(t *testing.T) {
 	t.Parallel()
 	got := read(t, lay(t, "rhel9"))
-	if diff := cmp.Diff(&nvidia.Module{Version: "555.58.02", Open: true}, got.Loaded); diff != "" {
-		t.Errorf("loaded (-want +got)\n%s", diff)
-	}
+	hosttest.EqualIn(t, "loaded", &nvidia.Module{Version: "555.58.02", Open: true}, got.Loaded)
 	onDisk := []nvidia.DiskModule{{Kernel: "5.14.0-427.el9.x86_64", Running: true}, {Kernel: "5.14.0-503.el9.x86_64"}}
-	if diff := cmp.Diff(onDisk, got.OnDisk); diff != "" {
-		t.Errorf("on disk (-want +got)\n%s", diff)
-	}
+	hosttest.EqualIn(t, "on disk", onDisk, got.OnDisk)
 	lib64 := func(link, file string, v nvidia.Version) nvidia.Library {
 		return nvidia.Library{Folder: "/lib64", Link: link, File: file, Version: v}
 	}
@@ -137,9 +113,7 @@ func TestReadRHEL(t *testing.T) {
 		lib64("libnvidia-ml.so.1", "/usr/lib64/libnvidia-ml.so.560.28.03", "560.28.03"),
 		lib64("libnvidia-nvvm.so.4", "/usr/lib64/libnvidia-nvvm.so.4.0.0", ""),
 	}
-	if diff := cmp.Diff(libraries, got.Libraries); diff != "" {
-		t.Errorf("libraries (-want +got)\n%s", diff)
-	}
+	hosttest.EqualIn(t, "libraries", libraries, got.Libraries)
 	if l := got.Library("libcuda.so.1"); l == nil || l.Version != "560.28.03" {
 		t.Errorf("libcuda.so.1: %+v", l)
 	}
@@ -179,13 +153,9 @@ func TestFabricManager(t *testing.T) {
 			t.Errorf("%s: %t", name, got.FabricManager)
 		}
 		dir := t.TempDir()
-		if err := tree.Unpack(dir); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, tree.Unpack(dir))
 		again, err := host.NewRoot(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if got := read(t, again); got.FabricManager != test.want {
 			t.Errorf("%s: from the snapshot: %t", name, got.FabricManager)
 		}
@@ -196,9 +166,7 @@ func TestFabricManager(t *testing.T) {
 func TestReadNothing(t *testing.T) {
 	t.Parallel()
 	got := read(t, hosttest.Lay(t, "-- etc/hostname --\nnode\n-- sys/module/nvidia_drm/version --\n1\n"))
-	if diff := cmp.Diff(nvidia.Driver{}, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	hosttest.Equal(t, nvidia.Driver{}, got)
 }
 
 // TestReadMalformed: each file that is malformed or cannot be read is named, and the others are
@@ -216,9 +184,7 @@ func TestReadMalformed(t *testing.T) {
 		`/dev/nvidia-uvm: not a device node`,
 		`/dev/nvidiactl: not a character device`,
 	}
-	if diff := cmp.Diff(want, got.Warnings); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	hosttest.Equal(t, want, got.Warnings)
 	if got.Loaded == nil || got.Loaded.Version != "" || got.Majors["nvidia"] != 195 || got.Node("/dev/nvidia0") == nil || len(got.GPUs) != 3 {
 		t.Errorf("%+v", got)
 	}

@@ -33,9 +33,7 @@ func TestSwitchedOff(t *testing.T) {
 				"-- " + bridge + gpu + "/class --\n0x030200\n-- " + bridge + "class --\n0x060400\n-- " + bridge + "config --\n" + test.config + "\n"
 			root := hosttest.Lay(t, tree)
 			devices, _, err := pci.Scan(root, pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got, err := devices.SwitchedOff(root, devices)
 			if err != nil || pci.Joined(got, " ") != test.want {
 				t.Errorf("%v, %v, want %s", got, err, test.want)

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -59,9 +60,7 @@ func TestAddressOrder(t *testing.T) {
 func address(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 

@@ -35,9 +35,7 @@ func TestConsole(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			tree := "-- " + at + "class --\n0x" + test.class + "00\n-- " + at + "vendor --\n0x1002\n-- " + at + "device --\n0x1586\n" + test.more
 			devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if d := devices[0]; d.ConsoleBy() != test.want || d.IsConsole() != (test.want != "") {
 				t.Errorf("%q, console: %v, want %q", d.ConsoleBy(), d.IsConsole(), test.want)
 			}

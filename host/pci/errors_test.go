@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -39,9 +40,7 @@ func TestReadErrors(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			at := filepath.Join(dir, folder)
-			if err := os.MkdirAll(at, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.MkdirAll(at, 0o755))
 			for name, content := range test.files {
 				var err error
 				if file := filepath.Join(at, "aer_dev_"+name); content == "/" {
@@ -49,14 +48,10 @@ func TestReadErrors(t *testing.T) {
 				} else {
 					err = os.WriteFile(file, []byte(content), 0o600)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 			}
 			root, err := host.NewRoot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got, err := pci.ReadErrors(root, pci.Address{Bus: 0x84})
 			text := ""
 			if err != nil {

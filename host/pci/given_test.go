@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -27,9 +28,7 @@ func TestParseGiven(t *testing.T) {
 func TestLike(t *testing.T) {
 	device := func(address, vendor, product, name, class string) pci.Device {
 		a, err := pci.ParseAddress(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		v, _ := pci.ParseID(vendor)
 		p, _ := pci.ParseID(product)
 		c, _ := pci.ParseClass(class)
@@ -56,9 +55,7 @@ func TestLike(t *testing.T) {
 		"11de:11b4": "10de:11b4", "20b2:10de": "10de:20b2", "84:00.5": "0000:84:00.0", "ca:00.0": "0001:ca:00.0", "99:00.0": "", "10de:ffff": "",
 	} {
 		s, err := pci.ParseSelector(selector)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if got := all.Meant(s); got != want {
 			t.Errorf("%s: %q, want %q", selector, got, want)
 		}

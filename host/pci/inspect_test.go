@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
@@ -54,9 +52,7 @@ func TestInspect(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a, err := pci.ParseAddress("0000:01:00.0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			all, err := pci.Inspect(hosttest.Lay(t, test.tree), []pci.Address{a})
 			i := all[a]
 			answers, bars := i.Answers, "null"
@@ -67,9 +63,7 @@ func TestInspect(t *testing.T) {
 			if err != nil {
 				got += "; " + err.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

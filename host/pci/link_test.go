@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -15,9 +14,7 @@ import (
 func layTable(t *testing.T, file string) pci.Devices {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var devices pci.Devices
 	for line := range strings.Lines(string(text)) {
 		f := strings.Split(strings.TrimSpace(line), "\t")
@@ -82,9 +79,7 @@ func TestLink(t *testing.T) {
 		"0000:e1:00.0 NODE NODE NODE NODE NODE NODE NODE NODE",
 		"0000:e1:00.1 NODE NODE NODE NODE NODE NODE NODE NODE",
 	}
-	if diff := cmp.Diff(want, rows); diff != "" {
-		t.Errorf("adapters to GPUs (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "adapters to GPUs", want, rows)
 	near, far := 3, 5
 	adapters[0].NUMANode, gpus[2].NUMANode = &near, &far
 	if got := devices.Link(adapters[0], gpus[2]); got != pci.LinkSys {

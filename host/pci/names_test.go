@@ -113,19 +113,13 @@ func TestNamesFromACompressedList(t *testing.T) {
 	z.Write([]byte("abcd  Maker\n\t0001  Thing\n"))
 	z.Close()
 	file := root.Path("usr/share/misc/pci.ids.gz")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	hosttest.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
 	devices, warnings, err := pci.Scan(root, pci.Options{})
 	if err != nil || len(warnings) > 0 || namesOf(devices[1]) != "Maker|Thing|-|-" {
 		t.Errorf("%s, warnings %q, %v", namesOf(devices[1]), warnings, err)
 	}
-	if err := os.WriteFile(file, b.Bytes()[:20], 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, b.Bytes()[:20], 0o600))
 	devices, warnings, err = pci.Scan(root, pci.Options{})
 	if err != nil || len(devices) != 2 || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "/usr/share/misc/pci.ids.gz: ") {
 		t.Errorf("cut short: %d functions, warnings %q, %v", len(devices), warnings, err)
@@ -135,9 +129,7 @@ func TestNamesFromACompressedList(t *testing.T) {
 func TestNamesFromAGivenList(t *testing.T) {
 	root := hosttest.Lay(t, twoFunctions+"-- usr/share/misc/pci.ids --\nabcd  Below the root\n")
 	file := filepath.Join(t.TempDir(), "names")
-	if err := os.WriteFile(file, []byte("abcd  Given\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte("abcd  Given\n"), 0o600))
 	devices, _, err := pci.Scan(root, pci.Options{PCIIDs: file})
 	if err != nil || *devices[1].Vendor != "Given" {
 		t.Errorf("%s, %v", namesOf(devices[1]), err)
@@ -164,13 +156,9 @@ func TestNamesAreRecordedInPart(t *testing.T) {
 	var tree snapshot.Tree
 	root := hosttest.Lay(t, list+twoFunctions).Recorded(&tree)
 	before, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var b strings.Builder
-	if err := tree.Write(&b, snapshot.Txtar); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Write(&b, snapshot.Txtar))
 	if strings.Contains(b.String(), "Unused") {
 		t.Errorf("recorded too much:\n%s", b.String())
 	}
@@ -188,22 +176,14 @@ func FuzzNames(f *testing.F) {
 	tree := f.TempDir()
 	for name, value := range map[string]string{"vendor": "0x10de\n", "device": "0x11b4\n", "class": "0x030000\n"} {
 		folder := filepath.Join(tree, dir)
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			f.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(value), 0o600); err != nil {
-			f.Fatal(err)
-		}
+		hosttest.NoError(f, os.MkdirAll(folder, 0o755))
+		hosttest.NoError(f, os.WriteFile(filepath.Join(folder, name), []byte(value), 0o600))
 	}
 	file := filepath.Join(tree, "names")
 	root, err := host.NewRoot(tree)
-	if err != nil {
-		f.Fatal(err)
-	}
+	hosttest.NoError(f, err)
 	f.Fuzz(func(t *testing.T, list []byte) {
-		if err := os.WriteFile(file, list, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, list, 0o600))
 		devices, _, err := pci.Scan(root, pci.Options{PCIIDs: file})
 		if err != nil && !strings.Contains(err.Error(), "a line too long") {
 			t.Fatal(err)

@@ -18,9 +18,7 @@ import (
 func scan(t *testing.T, tree string) ([]pci.Device, []string) {
 	t.Helper()
 	devices, warnings, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return devices, warnings
 }
 
@@ -117,11 +115,9 @@ func TestAttributes(t *testing.T) {
 			if test.warning != "" {
 				want = []string{dir + test.warning}
 			}
-			if diff := cmp.Diff(want, devices[0].Warnings, cmp.Comparer(func(a, b []string) bool {
+			hosttest.EqualIn(t, "warnings", want, devices[0].Warnings, cmp.Comparer(func(a, b []string) bool {
 				return strings.Join(a, "\n") == strings.Join(b, "\n")
-			})); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			}))
 		})
 	}
 }
@@ -145,13 +141,9 @@ func folder(files string) string {
 func fields(t *testing.T, d pci.Device) map[string]string {
 	t.Helper()
 	text, err := json.Marshal(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(text, &raw); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(text, &raw))
 	fields := map[string]string{}
 	for name, value := range raw {
 		fields[name] = string(value)
@@ -184,9 +176,7 @@ a file
 		`/sys/bus/pci/devices/0000:0A:00.0: not as the kernel writes 0000:0a:00.0`,
 		`/sys/bus/pci/devices/nonsense: not a PCI address: "nonsense"`,
 	}
-	if diff := cmp.Diff(wantWarnings, warnings); diff != "" {
-		t.Errorf("warnings (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "warnings", wantWarnings, warnings)
 	for i, want := range []string{
 		"",
 		"/sys/bus/pci/devices/0000:02:00.0: no such file or directory",
@@ -286,13 +276,9 @@ sriov_numvfs = 0
 symlink driver -> ../../drivers/nvidia
 symlink iommu_group -> ../../../../kernel/iommu_groups/9`))
 	text, err := json.Marshal(devices)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var back []pci.Device
-	if err := json.Unmarshal(text, &back); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(text, &back))
 	again, err := json.Marshal(back)
 	if err != nil || string(again) != string(text) {
 		t.Errorf("%v\nwrote %s\nread  %s", err, text, again)
@@ -316,18 +302,12 @@ func FuzzAttributes(f *testing.F) {
 	}
 	tree := f.TempDir()
 	folder := filepath.Join(tree, dir)
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		f.Fatal(err)
-	}
+	hosttest.NoError(f, os.MkdirAll(folder, 0o755))
 	root, err := host.NewRoot(tree)
-	if err != nil {
-		f.Fatal(err)
-	}
+	hosttest.NoError(f, err)
 	f.Fuzz(func(t *testing.T, value []byte) {
 		for _, name := range names {
-			if err := os.WriteFile(filepath.Join(folder, name), value, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(filepath.Join(folder, name), value, 0o600))
 		}
 		devices, warnings, err := pci.Scan(root, pci.Options{})
 		if err != nil || len(devices) != 1 || len(warnings) > 0 {

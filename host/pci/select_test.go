@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -44,9 +45,7 @@ func functions(t *testing.T, table string) []pci.Device {
 func parsed[T any](t *testing.T, parse func(string) (T, error), s string) *T {
 	t.Helper()
 	v, err := parse(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return &v
 }
 
@@ -72,9 +71,7 @@ func TestCandidates(t *testing.T) {
 	// With both displays that NVIDIA made: what shares a slot or a group, and
 	// neither the NVSwitch nor the board's own graphics.
 	want := "00:01.0 01:00.0 01:00.1 02:00.0 02:00.1 05:00.0 06:00.0"
-	if got := addresses(matching(devices, pci.Candidates(devices))); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	hosttest.Equal(t, want, addresses(matching(devices, pci.Candidates(devices))))
 	if got := matching(devices, pci.Candidates(devices[6:7])); len(got) != 0 {
 		t.Errorf("without a GPU: %v, want none", got)
 	}
@@ -107,9 +104,7 @@ func TestFilter(t *testing.T) {
 			for _, s := range test.selects {
 				f.Devices = append(f.Devices, *parsed(t, pci.ParseSelector, s))
 			}
-			if got := addresses(matching(devices, f.Matches)); got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, addresses(matching(devices, f.Matches)))
 		})
 	}
 }

@@ -138,9 +138,7 @@ func TestVPDIsRecordedWithoutSerials(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(dir))
 	for address, manages := range map[string]bool{"0000:05:00.0": true, "0000:06:00.0": false} {
 		data, err := os.ReadFile(dir + "/sys/bus/pci/devices/" + address + "/vpd")
 		if err != nil || bytes.Contains(data, []byte("MT2412")) || bytes.Contains(data, []byte("SMDL=SW_MNG")) != manages {
@@ -171,16 +169,12 @@ func TestMediated(t *testing.T) {
 	root = hosttest.Lay(t, "mkdir sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-63/devices/c0ffee\nmkdir sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-64\n"+
 		"-- sys/bus/pci/devices/0000:84:00.0/class --\n0x030200\n")
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if mediated, err = pci.ReadMediated(root, devices); err != nil || mediated[gpu] != 1 {
 		t.Errorf("%v, %v", mediated, err)
 	}
 	const malformed = "/sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-64/devices"
-	if err := os.WriteFile(root.Path(malformed), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path(malformed), nil, 0o600))
 	if _, err = pci.ReadMediated(root, devices); err == nil || err.Error() != malformed+": not a directory" {
 		t.Errorf("error %v of another folder", err)
 	}

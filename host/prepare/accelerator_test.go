@@ -16,9 +16,7 @@ func TestAccelerator(t *testing.T) {
 	root := hosttest.Lay(t, hosttest.Instinct())
 	amd := pci.ID(0x1002)
 	p, err := plan(t, root, selection.Options{Vendors: []pci.ID{amd}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if len(p.Functions) != 1 || p.Functions[0].Address.Bus != 5 {
 		t.Errorf("--vendor 1002 selects %v", p.Functions)
 	}

@@ -69,9 +69,7 @@ func TestMember(t *testing.T) {
 	link := root.Path("sys/bus/pci/devices/" + nic + "/driver")
 	was, err := os.Readlink(link)
 	for _, name := range []string{"../../drivers/vfio-pci", was} {
-		if err := errors.Join(err, os.Remove(link), os.Symlink(name, link)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(err, os.Remove(link), os.Symlink(name, link)))
 		apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")})
 		if c := contractOf(t, root); !slices.Equal(c.Allowed, []pci.Address{a}) {
 			t.Errorf("with %s, allowed %v", name, c.Allowed)
@@ -184,9 +182,7 @@ func TestOtherDevice(t *testing.T) {
 	a, _ := pci.ParseAddress(nic)
 	apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0"), Allow: []pci.Address{a}})
 	for name, text := range map[string]string{"device": "0x1521\n", "modalias": "pci:v00008086d00001521sv00000000sd00000000bc02sc00i00\n"} {
-		if err := os.WriteFile(root.Path("sys/bus/pci/devices/"+nic+"/"+name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(root.Path("sys/bus/pci/devices/"+nic+"/"+name), []byte(text), 0o644))
 	}
 	if _, err := plan(t, root, selection.Options{}); err == nil || !strings.Contains(err.Error(), nic) {
 		t.Errorf("%v, want a refusal", err)

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/hosttest"
@@ -67,9 +65,7 @@ func TestBootRefused(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 			command := ""
 			var unsupported *boot.Unsupported
 			var missing *boot.NotMounted
@@ -79,9 +75,7 @@ func TestBootRefused(t *testing.T) {
 			case errors.As(err, &missing):
 				command = missing.Command
 			}
-			if diff := cmp.Diff(strings.ReplaceAll(test.command, "ROOT", strings.TrimSuffix(root.Path("/"), "/")), command); diff != "" {
-				t.Errorf("command (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "command", strings.ReplaceAll(test.command, "ROOT", strings.TrimSuffix(root.Path("/"), "/")), command)
 		})
 	}
 }
@@ -92,9 +86,7 @@ func TestPartitionTwice(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel", Distro: "debian-systemd-boot"}.Archive())
 	link("efi", "boot/efi")(t, root)
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if err := p.Files.Apply(context.Background(), root); err != nil {
 		t.Error(err)
 	}
@@ -155,9 +147,7 @@ func TestVariantDisagreement(t *testing.T) {
 			write("lib/modules/"+old+"/modules.dep", modules+"kernel/k4200_vfio_pci.ko:\n")(t, root)
 			test.change(t, root)
 			p, err := plan(t, root, selection.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if f := p.Functions[0]; f.Driver != test.driver {
 				t.Errorf("%s is bound to %s, want %s", f.Address, f.Driver, test.driver)
 			}
@@ -167,9 +157,7 @@ func TestVariantDisagreement(t *testing.T) {
 					got = append(got, w)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -229,9 +217,7 @@ func TestRemovedKernel(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 			steps(write("lib/modules/"+old+"/modules.dep", "updates/dkms/nvidia.ko:\nkernel/vfio-pci.ko:\n"), test.step)(t, root)
 			p, err := plan(t, root, selection.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if said := strings.Contains(strings.Join(p.Warnings, "\n"), "kernel "+old+" has no initramfs"); said != test.start {
 				t.Errorf("%q", p.Warnings)
 			}
@@ -247,9 +233,7 @@ func TestRemovedKernel(t *testing.T) {
 func TestInitrdless(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: "-- etc/default/grub.d/40-force-partuuid.cfg --\nGRUB_FORCE_PARTUUID=0b3e\n"}.Archive())
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, warning := range []string{
 		"GRUB_FORCE_PARTUUID is set: GRUB tries to start kernels without their initramfs, and then the host's drivers may bind functions first; set GRUB_FORCE_PARTUUID= in a file of /etc/default/grub.d that sorts last, then run update-grub",
 		"gpustack=off does not cover the blacklist (nouveau): it remains in /etc/modprobe.d, since GRUB tries to start kernels without their initramfs",

@@ -56,9 +56,7 @@ func TestExternal(t *testing.T) {
 		"-- boot/loader/entries/ostree-1.conf --\nlinux /a\nversion 1\noptions root=a intel_iommu=on\n"}.Archive()
 	root := hosttest.Lay(t, tree)
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, f := range p.Functions {
 		if f.By != machine.ByService {
 			t.Errorf("%s by %s", f.Address, f.By)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"gpustack/host"
@@ -67,9 +66,7 @@ func tree(t *testing.T, root host.Root) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return files
 }
 
@@ -77,9 +74,7 @@ func selectors(t *testing.T, words ...string) (list []pci.Selector) {
 	t.Helper()
 	for _, w := range words {
 		s, err := pci.ParseSelector(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		list = append(list, s)
 	}
 	return list
@@ -132,9 +127,7 @@ func TestInOut(t *testing.T) {
 								}
 								return
 							}
-							if err != nil {
-								t.Fatal(err)
-							}
+							hosttest.NoError(t, err)
 							got := inOut(t, root, p)
 							if distro == "debian" || cpu == "intel" {
 								hold(t, distro+"-"+name, got)
@@ -162,9 +155,7 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 	}
 	got.Comment = []byte(programs.String())
 	again, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if pending := again.Files.Pending(); len(pending) > 0 || again.Menu || again.Initramfs {
 		t.Errorf("planned again: %s", pending[0].Diff())
 	}
@@ -184,9 +175,7 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 	for _, made := range []string{"var", "var/lib", "var/lib/gpustack"} {
 		delete(last, made)
 	}
-	if diff := cmp.Diff(first, last); diff != "" {
-		t.Errorf("taken back (-first +last):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "taken back", first, last)
 	return got
 }
 
@@ -196,17 +185,11 @@ func hold(t *testing.T, name string, archive *txtar.Archive) {
 	golden := filepath.Join("testdata", name+".txtar")
 	got := txtar.Format(archive)
 	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(golden, got, 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", name, diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.EqualIn(t, name, string(want), string(got))
 }
 
 // TestVariations are machines that differ from the usual one in a single thing.
@@ -240,15 +223,11 @@ func TestVariations(t *testing.T) {
 			if test.name == "variant" {
 				const dep = "lib/modules/6.1.0-28-amd64/modules.dep"
 				text, err := root.ReadFile(dep)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				write(dep, string(text)+"kernel/k4200_vfio_pci.ko:\n")(t, root)
 			}
 			p, err := plan(t, root, test.opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			hold(t, test.name, inOut(t, root, p))
 		})
 	}
@@ -298,9 +277,7 @@ func TestRefusals(t *testing.T) {
 			opts := selection.Options{Add: selectors(t, test.add...), Remove: selectors(t, test.remove...)}
 			for _, a := range test.allow {
 				address, err := pci.ParseAddress(a)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				opts.Allow = append(opts.Allow, address)
 			}
 			_, err := plan(t, hosttest.Lay(t, test.text), opts)
@@ -308,9 +285,7 @@ func TestRefusals(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -320,17 +295,11 @@ func TestRefusals(t *testing.T) {
 func TestReplaced(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	for _, f := range []string{"0", "1"} {
-		if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/modalias"),
-			[]byte("pci:v000010DEd00001BB1sv00000000sd00000000bc03sc00i00\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/modalias"),
+			[]byte("pci:v000010DEd00001BB1sv00000000sd00000000bc03sc00i00\n"), 0o644))
 	}
 	_, err = plan(t, root, selection.Options{})
 	const want = "0000:02:00.0: is not the function that was recorded (10de:11b4)\n0000:02:00.1: is not the function that was recorded (10de:0e0a)"
@@ -355,9 +324,7 @@ func TestVirtualFunction(t *testing.T) {
 	root := hosttest.Lay(t, commands+node{CPU: "GenuineIntel", CardGroup: 13, More: inMemory + withSystemd + files}.Archive())
 	allow := []pci.Address{{Bus: 4, Function: 1}}
 	p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:04:00.1"), Allow: allow})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if len(p.Functions) != 1 || p.Functions[0].Address.String() != "0000:04:00.1" {
 		t.Errorf("%v", p.Functions)
 	}
@@ -370,16 +337,10 @@ func TestVirtualFunction(t *testing.T) {
 func TestFirstBoot(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel", NoGroups: true}.Archive())
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Files.Apply(context.Background(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	for _, f := range []string{"1:00.0", "1:00.1", "2:00.0", "2:00.1"} {
-		if err := os.Symlink("../../../../kernel/iommu_groups/1"+f[:1], root.Path("sys/bus/pci/devices/0000:0"+f+"/iommu_group")); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Symlink("../../../../kernel/iommu_groups/1"+f[:1], root.Path("sys/bus/pci/devices/0000:0"+f+"/iommu_group")))
 	}
 	if p, err = plan(t, root, selection.Options{}); err != nil || len(p.Files.Pending()) > 0 {
 		t.Errorf("%v, %v", p.Files.Pending(), err)

@@ -31,21 +31,15 @@ func TestRecordedByRDMA(t *testing.T) {
 			p := rdma.Prepared{Path: []pci.Address{}, Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{}}}
 			test.is(&p, a)
 			text, err := rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}}.Text()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := edit.Write(root, rdma.RecordFile, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, edit.Write(root, rdma.RecordFile, text, 0o600))
 			if _, err := plan(t, root, selected); err == nil || !strings.Contains(err.Error(), "0000:02:00.0: is recorded by rdma prepare") {
 				t.Errorf("%v, want a refusal", err)
 			}
 			if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")}); err != nil {
 				t.Error(err)
 			}
-			if err := edit.Write(root, rdma.RecordFile, []byte("{"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, edit.Write(root, rdma.RecordFile, []byte("{"), 0o600))
 			if _, err := plan(t, root, selected); err == nil || !strings.Contains(err.Error(), rdma.RecordFile) {
 				t.Errorf("a record that cannot be read: %v, want an error", err)
 			}

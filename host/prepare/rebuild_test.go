@@ -8,8 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"syscall"
+
+	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
 	"gpustack/host/edit"
@@ -55,9 +56,7 @@ func TestCopies(t *testing.T) {
 			if test.copied != "" {
 				write(menuCopy, test.copied)(t, root)
 				stamp, err := edit.Stamp(root, menuCopy)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				write(menuCopy+".json", fmt.Sprintf(`{"file":%q,"before":%q,"after":null}`, menu, stamp))(t, root)
 			}
 			before := inode(t, root, menu)
@@ -66,12 +65,8 @@ func TestCopies(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			text, err := root.ReadFile(menu)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, string(text)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.want, string(text))
 			if written := inode(t, root, menu) != before; written != test.written {
 				t.Errorf("written: %t, want %t", written, test.written)
 			}
@@ -99,14 +94,10 @@ func TestCopyRecords(t *testing.T) {
 			record := func(file string) string {
 				write(menu, left)(t, root)
 				after, err := edit.Stamp(root, menu)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				write(menu, older)(t, root)
 				before, err := edit.Stamp(root, menu)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				return fmt.Sprintf(`{"file":%q,"before":%q,"after":%q}`, file, before, after)
 			}
 			steps(write(menuCopy, older), write(menuCopy+".json", record(menu)),
@@ -162,8 +153,6 @@ func TestCopyOfMissingFile(t *testing.T) {
 func inode(t *testing.T, root host.Root, name string) uint64 {
 	t.Helper()
 	info, err := os.Stat(root.Path(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return info.Sys().(*syscall.Stat_t).Ino
 }

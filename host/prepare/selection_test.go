@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"encoding/base64"
+
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
@@ -26,9 +27,7 @@ import (
 func apply(t *testing.T, root host.Root, opts selection.Options) prepare.Plan {
 	t.Helper()
 	p, err := plan(t, root, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
 	if len(p.Files.Pending()) > 0 {
 		if _, err := engine.Apply(context.Background(), change.Work{Command: "host prepare", About: &change.Topic{Subject: change.OfGuests}, Change: change.Files{Root: root}.New(p.Files)}); err != nil {
@@ -104,9 +103,7 @@ func TestOnlyReturns(t *testing.T) {
 	nic, _ := pci.ParseAddress("0000:04:00.0")
 	apply(t, root, selection.Options{Allow: []pci.Address{nic}})
 	for _, f := range []string{"0", "1"} {
-		if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/device"), []byte("0x1bb1\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/device"), []byte("0x1bb1\n"), 0o644))
 	}
 	apply(t, root, selection.Options{Only: selectors(t, "0000:01:00.0")})
 	c := contractOf(t, root)
@@ -164,14 +161,10 @@ func TestWithoutChanged(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 			apply(t, root, selection.Options{})
 			for card := range strings.FieldsSeq(test.cards) {
-				if err := os.RemoveAll(root.Path("sys/bus/pci/devices/0000:" + card + ":00.0")); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.RemoveAll(root.Path("sys/bus/pci/devices/0000:"+card+":00.0")))
 			}
 			_, err := plan(t, root, selection.Options{})
-			if diff := cmp.Diff([]string{test.want}, accepted(t, root, err)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, []string{test.want}, accepted(t, root, err))
 		})
 	}
 }
@@ -202,9 +195,7 @@ func accepted(t *testing.T, root host.Root, err error) (ways []string) {
 func TestReplace(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 	apply(t, root, selection.Options{})
-	if err := os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00.0/device"), []byte("0x1bb1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00.0/device"), []byte("0x1bb1\n"), 0o644))
 	p, err := plan(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:02:00.0")})
 	if err != nil || addresses(p.Functions) != bothCards {
 		t.Errorf("%v, %v", p.Functions, err)
@@ -246,9 +237,7 @@ func TestNone(t *testing.T) {
 						}
 						first[name] = text
 					}
-					if diff := cmp.Diff(first, last, cmp.Transformer("grubenv", withoutPadding)); diff != "" {
-						t.Errorf("(-first +last):\n%s", diff)
-					}
+					hosttest.EqualIn(t, "first and last", first, last, cmp.Transformer("grubenv", withoutPadding))
 					if p, err := plan(t, root, selection.Options{None: true}); err != nil || len(p.Files.Pending()) > 0 {
 						t.Errorf("again: %v, %v", p.Files.Pending(), err)
 					}
@@ -277,9 +266,7 @@ func TestNoneKeepsArguments(t *testing.T) {
 	options := func(t *testing.T, root host.Root) string {
 		t.Helper()
 		text, err := os.ReadFile(root.Path(entry))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		_, line, _ := strings.Cut(string(text), "\noptions ")
 		return strings.TrimSuffix(line, "\n")
 	}
@@ -303,9 +290,7 @@ func TestNoneKeepsArguments(t *testing.T) {
 	root = lay(t)
 	apply(t, root, selection.Options{})
 	text, _ := os.ReadFile(root.Path(entry))
-	if err := os.WriteFile(root.Path(entry), append(text, "# again\n"...), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path(entry), append(text, "# again\n"...), 0o644))
 	if p := apply(t, root, selection.Options{None: true}); len(p.Warnings) > 1 {
 		t.Errorf("%q", p.Warnings)
 	}
@@ -316,9 +301,7 @@ func TestNoneKeepsArguments(t *testing.T) {
 	// Without the journal what was there before is unknown.
 	root = lay(t)
 	apply(t, root, selection.Options{})
-	if err := os.RemoveAll(root.Path("/var/lib/gpustack/journal")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.RemoveAll(root.Path("/var/lib/gpustack/journal")))
 	p := apply(t, root, selection.Options{None: true})
 	if now := options(t, root); !strings.Contains(now, "intel_iommu=on") || !strings.Contains(now, "vfio-pci.ids=1234:5678") || strings.Contains(now, "10de") {
 		t.Error(now)
@@ -351,16 +334,12 @@ func TestNoneLeavesNoFolder(t *testing.T) {
 	if len(prepared) != 2 {
 		t.Fatalf("%q", prepared)
 	}
-	if err := os.WriteFile(root.Path(dir+"/of-others"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path(dir+"/of-others"), nil, 0o644))
 	apply(t, root, selection.Options{None: true})
 	if got := names(); !slices.Equal(got, []string{"of-others"}) {
 		t.Fatalf("%q", got)
 	}
-	if err := os.Remove(root.Path(dir + "/of-others")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(root.Path(dir+"/of-others")))
 	apply(t, root, selection.Options{})
 	apply(t, root, selection.Options{None: true})
 	if exists() {
@@ -368,9 +347,7 @@ func TestNoneLeavesNoFolder(t *testing.T) {
 	}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
 	entries, err := change.List(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := engine.Undo(context.Background(), entries[len(entries)-1].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -405,9 +382,7 @@ func TestNoneLater(t *testing.T) {
 		if err != nil || !strings.Contains(string(data), old) {
 			t.Fatalf("%v: %s", err, data)
 		}
-		if err := os.WriteFile(root.Path(name), []byte(strings.Replace(string(data), old, text, 1)), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(root.Path(name), []byte(strings.Replace(string(data), old, text, 1)), 0o644))
 	}
 	for _, test := range []struct {
 		name, distro  string
@@ -418,9 +393,7 @@ func TestNoneLater(t *testing.T) {
 			edit(t, root, env, "saved_entry", "boot_success=1\nsaved_entry")
 		}, env, "kernelopts=root=/dev/mapper/rhel-root ro crashkernel=auto rhgb quiet"},
 		{"another kernel", "rhel9", nil, func(t *testing.T, root host.Root) {
-			if err := os.Rename(root.Path(entries+"f00d-6.1.0-28-amd64.conf"), root.Path(entries+"f00d-6.1.0-29-amd64.conf")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Rename(root.Path(entries+"f00d-6.1.0-28-amd64.conf"), root.Path(entries+"f00d-6.1.0-29-amd64.conf")))
 		}, entries + "f00d-6.1.0-29-amd64.conf", "options root=/dev/mapper/rhel-root ro rhgb quiet $tuned_params"},
 		{"all of them the operator's own", "rhel9", func(t *testing.T, root host.Root) {
 			edit(t, root, entries+"f00d-6.1.0-28-amd64.conf", "ro rhgb", "ro intel_iommu=on iommu=pt rhgb")
@@ -536,9 +509,7 @@ func TestNVSwitch(t *testing.T) {
 		"kernel/nouveau.ko.xz:\nkernel/nvidia.ko.xz:\nkernel/nvidia-uvm.ko.xz:\n", 1))
 	for choice, blacklisted := range map[machine.NVSwitch]bool{host: false, guest: true} {
 		p, err := plan(t, root, selection.Options{NVSwitch: choice})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		text := ""
 		for _, c := range p.Files {
 			if c.After != nil {
@@ -620,7 +591,5 @@ func TestBoardLeftOut(t *testing.T) {
 	root := hosttest.Lay(t, hosttest.Board()+"-- "+gpu+"sriov_totalvfs --\n16\n-- "+gpu+"sriov_numvfs --\n4\n")
 	_, err := plan(t, root, selection.Options{Add: selectors(t, "0000:01:00.0", "0000:22:00.0"), NVSwitch: machine.SwitchesToGuest})
 	want := []string{"leave 0000:21:00.0 0000:22:00.0 0000:23:00.0 0000:24:00.0 with the host: 0000:01:00.0"}
-	if diff := cmp.Diff(want, accepted(t, root, err)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, accepted(t, root, err))
 }

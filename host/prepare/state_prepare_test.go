@@ -89,8 +89,8 @@ func TestStatesAgree(t *testing.T) {
 					reasons = append(reasons, err.Error())
 				}
 			}
-		} else if err != nil {
-			t.Fatal(err)
+		} else {
+			hosttest.NoError(t, err)
 		}
 		return reasons
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/edit"
@@ -47,9 +45,7 @@ func TestByOtherMeans(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := plan(t, hosttest.Lay(t, test.archive), test.opts)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, want := range test.want {
 				if !slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.Contains(w, want) }) {
 					t.Errorf("no %q in %q", want, p.Warnings)
@@ -135,12 +131,8 @@ func TestBlacklistOfOthers(t *testing.T) {
 			archive := node{CPU: "GenuineIntel", More: test.more, Aliases: test.aliases}.Archive()
 			archive = strings.Replace(archive, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="`+test.args+`"`, 1)
 			p, err := plan(t, hosttest.Lay(t, archive), selection.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, p.Blacklists); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.want, p.Blacklists)
 		})
 	}
 }
@@ -192,9 +184,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root}}}
 	entries, err := change.List(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := engine.Undo(context.Background(), entries[len(entries)-1].ID); err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +194,7 @@ func TestTakeOver(t *testing.T) {
 			delete(after, name)
 		}
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("(-before +undone):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and undone", before, after)
 }
 
 // TestTakeOverOfOthers: --take-over does not return functions to the host that are not selected and
@@ -228,9 +216,7 @@ func TestTakeOverOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: inMemory + withSystemd + "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=" + test.ids + "\n"}.Archive())
 			link := root.Path("sys/bus/pci/devices/0000:02:00.0/driver")
-			if err := errors.Join(os.Remove(link), os.Symlink("../../drivers/"+test.driver, link)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, errors.Join(os.Remove(link), os.Symlink("../../drivers/"+test.driver, link)))
 			_, err := plan(t, root, test.opts)
 			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("%v", err)
@@ -273,9 +259,7 @@ func TestDriverctl(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: "-- etc/driverctl.d/pci-0000:01:00.0 --\nnvidia\n"}.Archive())
 	for _, takeOver := range []bool{false, true} {
 		p, err := plan(t, root, selection.Options{TakeOver: takeOver})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		named := slices.ContainsFunc(p.Warnings, func(w string) bool { return strings.HasPrefix(w, file+": driverctl binds 0000:01:00.0 to nvidia ") })
 		removed := slices.ContainsFunc(p.Files, func(c edit.Change) bool { return c.Name == file && c.Before != nil && c.After == nil })
 		if named == takeOver || removed != takeOver {

@@ -33,9 +33,7 @@ func TestLoadKVM(t *testing.T) {
 func modulesLoad(t *testing.T, root host.Root) string {
 	t.Helper()
 	p, err := plan(t, root, selection.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var modules strings.Builder
 	for _, c := range p.Files {
 		if c.After == nil || !strings.HasPrefix(c.Name, "/etc/modules-load.d/") {

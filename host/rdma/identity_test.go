@@ -6,15 +6,14 @@ import (
 	"net"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
 )
 
 func TestDeriveGUIDs(t *testing.T) {
 	guid := func(s string) rdma.GUID {
 		g, err := rdma.ParseGUID(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return g
 	}
 	base := guid("02:00:00:00:00:00:12:34")
@@ -54,9 +53,7 @@ func TestDeriveGUIDs(t *testing.T) {
 func TestDerivedGUIDsAreUnique(t *testing.T) {
 	for _, first := range []string{"0002:c903:0021:6e70", "0202:c903:0021:6e70", "b859:9fff:fe00:0000"} {
 		begin, err := rdma.ParseGUID(first)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		seen := map[rdma.GUID]string{}
 		add := func(g rdma.GUID, what string) {
 			if other, ok := seen[g]; ok && other != what {
@@ -91,9 +88,7 @@ func TestDerivedGUIDsAreUnique(t *testing.T) {
 			add(pf, "that of PF "+pf.String())
 			for vf := range 127 {
 				node, port, err := rdma.DeriveGUIDs(pf, nil, vf)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				add(node, "a node of "+pf.String())
 				add(port, "a port of "+pf.String())
 			}
@@ -118,9 +113,7 @@ func TestDeriveMAC(t *testing.T) {
 		{"00:00:00:00:fe:80:00:00:00:00:00:00:00:02:c9:03:00:21:6e:71", 0, ""}, // of an IPoIB interface
 	} {
 		pf, err := net.ParseMAC(test.pf)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		got, err := rdma.DeriveMAC(pf, test.vf)
 		if (err == nil) != (test.want != "") || got.String() != test.want {
 			t.Errorf("%s, VF %d: %s, %v, want %q", test.pf, test.vf, got, err, test.want)

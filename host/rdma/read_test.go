@@ -22,9 +22,7 @@ func read(t *testing.T, root host.Root, opts rdma.Options) rdma.Stack {
 		t.Fatal(err)
 	}
 	s, err := rdma.Read(root, devices, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return s
 }
 
@@ -48,9 +46,7 @@ func TestReadRxe(t *testing.T) {
 		"ACTIVE", "LinkUp", "Ethernet", 0, 0, uint32(0x10000), "10 Gb/sec (1X FDR10)", []uint16{0xffff}, "c 231:0 600", 64, (*rdma.GUID)(nil),
 		"fe80::ff:fe00:a", "::ffff:192.168.77.1", "RoCE v2", "eth9", 2, rdma.NetnsShared, 6, "c 10:124 666",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, got)
 }
 
 // TestRead reads adapters that are PCI functions.
@@ -82,9 +78,7 @@ func TestRead(t *testing.T) {
 		t.Fatalf("adapters (-want +got):\n%s", diff)
 	}
 	a := s.Adapters[0]
-	if diff := cmp.Diff([]string{"ib0", "ib0.8001"}, a.Netdevs); diff != "" {
-		t.Errorf("interfaces (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "interfaces", []string{"ib0", "ib0.8001"}, a.Netdevs)
 	if p := a.Ports[0]; p.GUID.String() != "0c:42:a1:03:00:0c:00:00" || p.GIDs != nil || len(p.IPoIB) != 2 || *p.IPoIB[1].PKey != 0x8001 || p.IPoIB[1].Parent != "ib0" {
 		t.Errorf("%+v", p)
 	}
@@ -120,9 +114,7 @@ func TestReadWhole(t *testing.T) {
 	t.Parallel()
 	root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Driver: "vfio-pci"}, {Address: "0000:4b:00.0", Driver: "vfio-pci"}}, ""))
 	whole, err := pci.ParseAddress("0000:0c:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	s := read(t, root, rdma.Options{Whole: []pci.Address{whole}})
 	if len(s.Adapters) != 1 || s.Adapters[0].Title() != "0000:0c:00.0" || s.Adapters[0].Driver != "vfio-pci" || s.Adapters[0].NUMANode == nil {
 		t.Errorf("%+v", s.Adapters)
@@ -164,9 +156,7 @@ func TestReadFailures(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Device: "mlx5_0"}}, ""))
-			if err := test.mend(root); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, test.mend(root))
 			got := strings.Join(read(t, root, rdma.Options{GIDs: true}).Adapters[0].Warnings, "\n")
 			if !strings.Contains(got, test.want) || test.want == "" && got != "" {
 				t.Errorf("warnings %q, want %q", got, test.want)
@@ -202,9 +192,7 @@ func TestScan(t *testing.T) {
 		"0000:99:00.0": "0000:99:00.0: no such PCI function",
 	} {
 		a, err := pci.ParseAddress(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if err := rdma.NotAdapter(a, devices); err.Error() != want {
 			t.Errorf("%q, want %q", err, want)
 		}
@@ -238,9 +226,7 @@ func TestReadNamespaces(t *testing.T) {
 			}
 			got = append(got, fmt.Sprintf("%s %s %s %s %v", a.Title(), a.Name, a.Elsewhere, verbs, a.Parts))
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, test.want, got)
 		if away := s.Adapters[1]; name == "exclusive" {
 			if len(away.Ports) != 1 || away.Ports[0].UMAD == nil || away.Ports[0].UMAD.Name != "umad2" {
 				t.Errorf("%+v", away.Ports)

@@ -46,9 +46,7 @@ func TestReach(t *testing.T) {
 				}
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", shape, diff)
-		}
+		hosttest.EqualIn(t, shape, want, got)
 	}
 }
 
@@ -68,9 +66,7 @@ func TestShapes(t *testing.T) {
 	if diff := cmp.Diff([]string{"enp59s0f0np0"}, pf.Netdevs); diff != "" || !pf.Switchdev {
 		t.Errorf("switchdev (-want +got): %s %t", diff, pf.Switchdev)
 	}
-	if diff := cmp.Diff([]string{"enp59s0f0_0", "enp59s0f0_1", "enp59s0f0npf0sf88"}, pf.Representors); diff != "" {
-		t.Errorf("representors (-want +got): %s", diff)
-	}
+	hosttest.EqualIn(t, "representors", []string{"enp59s0f0_0", "enp59s0f0_1", "enp59s0f0npf0sf88"}, pf.Representors)
 	if diff := cmp.Diff([]string{"enp59s0f0s88"}, sf.Netdevs); diff != "" || sf.Address != nil {
 		t.Errorf("subfunction (-want +got): %s %v", diff, sf.Address)
 	}
@@ -164,8 +160,6 @@ func readShape(t *testing.T, name string) rdma.Stack {
 func shape(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../integration/testdata/shapes/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text)
 }

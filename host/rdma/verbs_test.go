@@ -3,8 +3,6 @@ package rdma_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
 )
@@ -53,7 +51,5 @@ of 2014
 	if got.Err != nil {
 		t.Error(got.Err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	hosttest.Equal(t, want, got)
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/selection"
 )
@@ -44,9 +45,7 @@ func TestCompanions(t *testing.T) {
 			nvidia, above := pci.NVIDIA, pci.Address{}
 			for _, f := range test.functions {
 				a, err := pci.ParseAddress(f.address)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				d := pci.Device{Address: a, VendorID: &nvidia, Class: &f.class, Parent: &above}
 				if f.group != 0 {
 					d.IOMMUGroup = &f.group

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/gate"
 	"gpustack/host/guest"
@@ -35,9 +33,7 @@ func TestStates(t *testing.T) {
 		h := guest.Holder{PID: 42, Command: "qemu-system-x86", UUID: &id, Functions: []pci.Address{}}
 		for _, f := range functions {
 			a, err := pci.ParseAddress(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			h.Functions = append(h.Functions, a)
 		}
 		return machine.Uses{Guests: guest.Report{Holders: []guest.Holder{h}, Guests: []guest.Guest{}}}
@@ -120,9 +116,7 @@ func TestStates(t *testing.T) {
 				}
 			}
 			devices, _, err := pci.Scan(hosttest.Lay(t, links.String()+files.String()), pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var on host.Bool
 			if test.off {
 				on = host.No
@@ -139,9 +133,7 @@ func TestStates(t *testing.T) {
 				}
 				got = append(got, s)
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, ", ")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, ", "))
 		})
 	}
 }
@@ -151,9 +143,7 @@ func TestStates(t *testing.T) {
 func TestStatesOfChanged(t *testing.T) {
 	address := func(s string) pci.Address {
 		a, err := pci.ParseAddress(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return a
 	}
 	for _, now := range []string{"0000:05:00.0", "0000:01:00.1"} {

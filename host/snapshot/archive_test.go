@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/snapshot"
 )
 
@@ -62,18 +63,14 @@ func look(t *testing.T, dir string) string {
 		b.WriteString("\n")
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return b.String()
 }
 
 func unpack(t *testing.T, tree *snapshot.Tree) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "new")
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(dir))
 	return look(t, dir)
 }
 
@@ -88,16 +85,12 @@ func TestArchivesGiveTheTreeBack(t *testing.T) {
 	for name, format := range map[string]snapshot.Format{"txtar": snapshot.Txtar, "tar.gz": snapshot.TarGz} {
 		t.Run(name, func(t *testing.T) {
 			var first, second bytes.Buffer
-			if err := record().Write(&first, format); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, record().Write(&first, format))
 			if err := record().Write(&second, format); err != nil || first.String() != second.String() {
 				t.Errorf("the same tree gives other bytes, %v", err)
 			}
 			tree, err := snapshot.Read(&first, format)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if got := unpack(t, tree); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
@@ -119,9 +112,7 @@ func TestReadRefuses(t *testing.T) {
 		z := gzip.NewWriter(&b)
 		w := tar.NewWriter(z)
 		for _, h := range headers {
-			if err := w.WriteHeader(&h); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, w.WriteHeader(&h))
 		}
 		w.Close()
 		z.Close()
@@ -160,9 +151,7 @@ func TestReadRefuses(t *testing.T) {
 func TestUnpackStaysInItsFolder(t *testing.T) {
 	outside := t.TempDir()
 	tree, err := snapshot.Read(strings.NewReader("symlink out -> "+outside+"\n-- out/file --\n"), snapshot.Txtar)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if err := tree.Unpack(filepath.Join(t.TempDir(), "new")); err == nil {
 		t.Error("a link over a folder is no error")
 	}
@@ -173,9 +162,7 @@ func TestUnpackStaysInItsFolder(t *testing.T) {
 
 func TestUnpackRefusesAFolderInUse(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
 	if err := record().Unpack(dir); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("error %v", err)
 	}
@@ -211,9 +198,7 @@ func TestFormatOf(t *testing.T) {
 // tree has the same content.
 func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
-	if err := record().Write(&b, snapshot.Txtar); err != nil {
-		f.Fatal(err)
-	}
+	hosttest.NoError(f, record().Write(&b, snapshot.Txtar))
 	f.Add(b.Bytes())
 	f.Add([]byte("symlink a -> ../..\nsymlink b -> a\n-- b/c --\n"))
 	f.Add([]byte("symlink a -> b\rc\n"))
@@ -225,9 +210,7 @@ func FuzzRead(f *testing.F) {
 		}
 		above := t.TempDir()
 		dir := filepath.Join(above, "x", "y")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(dir, 0o755))
 		if tree.Unpack(dir) == nil {
 			var again bytes.Buffer
 			if err := tree.Write(&again, snapshot.Txtar); err != nil {
@@ -255,13 +238,9 @@ func TestExists(t *testing.T) {
 	tree.File("proc/secret", nil, os.ErrPermission)
 	tree.File("proc/secret", nil, nil)
 	var text strings.Builder
-	if err := tree.Write(&text, snapshot.Txtar); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Write(&text, snapshot.Txtar))
 	const want = "symlink proc/secret -> secret\nsymlink proc/self -> 1\n-- proc/mounts --\nnone / tmpfs rw 0 0\n"
-	if text.String() != want {
-		t.Errorf("%q, want %q", text.String(), want)
-	}
+	hosttest.Equal(t, want, text.String())
 }
 
 // TestUnpackFails: an error names what could not be written, with all folders on the way.

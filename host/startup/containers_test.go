@@ -65,27 +65,27 @@ func newCompute(t *testing.T) *compute {
 func (c *compute) write(name, text string) {
 	c.t.Helper()
 	place := c.root.Path(name)
-	noError(c.t, errors.Join(os.MkdirAll(filepath.Dir(place), 0o755), os.WriteFile(place, []byte(text), 0o600)))
+	hosttest.NoError(c.t, errors.Join(os.MkdirAll(filepath.Dir(place), 0o755), os.WriteFile(place, []byte(text), 0o600)))
 }
 
 // uverbs gives the adapter's uverbs device a number.
 func (c *compute) uverbs(n int) {
 	c.t.Helper()
 	device := c.root.Path("/sys/bus/pci/devices/" + adapter)
-	noError(c.t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs")))
-	noError(c.t, os.RemoveAll(device+"/infiniband_verbs"))
+	hosttest.NoError(c.t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs")))
+	hosttest.NoError(c.t, os.RemoveAll(device+"/infiniband_verbs"))
 	name := fmt.Sprintf("uverbs%d", n)
 	for file, text := range map[string]string{"ibdev": "mlx5_0", "dev": fmt.Sprintf("231:%d", 192+n)} {
 		c.write("/sys/bus/pci/devices/"+adapter+"/infiniband_verbs/"+name+"/"+file, text+"\n")
 	}
 	c.write("/sys/bus/pci/devices/"+adapter+"/infiniband/mlx5_0/node_type", "1: CA\n")
 	for class, dir := range map[string]string{"infiniband": "mlx5_0", "infiniband_verbs": name} {
-		noError(c.t, os.MkdirAll(c.root.Path("/sys/class/"+class), 0o755))
+		hosttest.NoError(c.t, os.MkdirAll(c.root.Path("/sys/class/"+class), 0o755))
 		at := c.root.Path("/sys/class/" + class + "/" + dir)
-		noError(c.t, errors.Join(os.RemoveAll(at), os.Symlink("../../bus/pci/devices/"+adapter+"/"+class+"/"+dir, at)))
+		hosttest.NoError(c.t, errors.Join(os.RemoveAll(at), os.Symlink("../../bus/pci/devices/"+adapter+"/"+class+"/"+dir, at)))
 	}
 	at := device + "/infiniband_verbs/" + name + "/device"
-	noError(c.t, errors.Join(os.RemoveAll(at), os.Symlink("../..", at)))
+	hosttest.NoError(c.t, errors.Join(os.RemoveAll(at), os.Symlink("../..", at)))
 }
 
 // record records the GPU and the adapter, or nothing.
@@ -100,11 +100,11 @@ func (c *compute) record(static bool, functions ...string) {
 		r.Functions = append(r.Functions, f)
 	}
 	if len(functions) == 0 {
-		noError(c.t, os.Remove(c.root.Path(observed.ContractFile)))
+		hosttest.NoError(c.t, os.Remove(c.root.Path(observed.ContractFile)))
 		return
 	}
 	text, err := observed.RecordText(nil, &r)
-	noError(c.t, err)
+	hosttest.NoError(c.t, err)
 	c.write(observed.ContractFile, string(text))
 }
 
@@ -156,7 +156,7 @@ func (c *compute) spec(name string) string {
 	if host.IsAbsent(err) {
 		return ""
 	}
-	noError(c.t, err)
+	hosttest.NoError(c.t, err)
 	return string(data)
 }
 
@@ -169,9 +169,7 @@ func TestContainers(t *testing.T) {
 	c := newCompute(t)
 	c.record(false, adapter, gpu)
 	c.run("nodes: done, nodes " + gpu + ": done, cdi gpu: done, cdi hca: done")
-	if diff := cmp.Diff([]string{"nvidia-modprobe -u -c 0", "nvidia-modprobe -c 3"}, c.started); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, []string{"nvidia-modprobe -u -c 0", "nvidia-modprobe -c 3"}, c.started)
 	if !strings.Contains(c.spec(gpuFile), `"/dev/nvidia3"`) || !strings.Contains(c.spec(hcaFile), `"/dev/infiniband/uverbs0"`) {
 		t.Errorf("%s%s", c.spec(gpuFile), c.spec(hcaFile))
 	}
@@ -187,13 +185,13 @@ func TestContainers(t *testing.T) {
 	}
 	// What is recorded no more goes, and nodes stay.
 	c.record(false, adapter)
-	noError(t, startup.Revert(context.Background(), c.machine()))
+	hosttest.NoError(t, startup.Revert(context.Background(), c.machine()))
 	if c.spec(gpuFile) != "" || c.spec(hcaFile) == "" {
 		t.Error("a revert leaves the spec of the GPU, or takes that of the adapter")
 	}
 	c.run("cdi hca: unchanged")
 	c.record(false)
-	noError(t, startup.Revert(context.Background(), c.machine()))
+	hosttest.NoError(t, startup.Revert(context.Background(), c.machine()))
 	if c.spec(hcaFile) != "" {
 		t.Error("a revert leaves the spec of the adapter")
 	}
@@ -218,12 +216,13 @@ func TestContainersFail(t *testing.T) {
 		// The exit status does not count when the nodes are there.
 		"error, and all made": {func(c *compute) { c.fails = errors.New(failed) }, "done, done, done, done", nil},
 		// A GPU that has failed does not keep the others from containers.
-		"no GPU": {func(c *compute) { noError(t, os.RemoveAll(c.root.Path(path.Dir(information)))) }, "done, failed, failed, done", []string{gpu + ": has no node", gpu}},
+		"no GPU": {func(c *compute) { hosttest.NoError(t, os.RemoveAll(c.root.Path(path.Dir(information)))) }, "done, failed, failed, done",
+			[]string{gpu + ": has no node", gpu}},
 		"late GPU": {func(c *compute) {
-			noError(t, os.Remove(c.root.Path(information)))
+			hosttest.NoError(t, os.Remove(c.root.Path(information)))
 			c.appear, c.shows = time.Minute, 100*time.Millisecond
 		}, "done, done, done, done", nil},
-		"no adapter": {func(c *compute) { noError(t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs"))) },
+		"no adapter": {func(c *compute) { hosttest.NoError(t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs"))) },
 			"done, done, done, failed", []string{adapter + ": the adapter has no uverbs device"}},
 		"another adapter": {func(c *compute) { c.write("/sys/bus/pci/devices/"+adapter+"/device", "0x1017\n") },
 			"done, done, done, failed", []string{adapter + ": the recorded function is not at this address"}},
@@ -269,7 +268,7 @@ func TestRefreshList(t *testing.T) {
 	boot := func(id, gpuStep string) {
 		t.Helper()
 		c.write("/proc/sys/kernel/random/boot_id", id+"\n")
-		noError(t, os.RemoveAll(c.root.Path("/run/gpustack")))
+		hosttest.NoError(t, os.RemoveAll(c.root.Path("/run/gpustack")))
 		result, _ := startup.Run(context.Background(), c.machine())
 		for _, s := range result.Steps {
 			if s.ID == "cdi gpu" && string(s.Status) != gpuStep {
@@ -283,12 +282,12 @@ func TestRefreshList(t *testing.T) {
 	c.write(information, "Device Minor: \t 3\nGPU UUID: \t GPU-1\n")
 	boot("b3", "done")
 	list("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=GPU-1\n")
-	noError(t, os.RemoveAll(c.root.Path(path.Dir(information))))
+	hosttest.NoError(t, os.RemoveAll(c.root.Path(path.Dir(information))))
 	boot("b4", "failed")
 	list("NVIDIA_CTK_CDI_GENERATE_DEVICE_IDS=none\n")
 	c.record(false)
 	_, err := startup.Offer(context.Background(), c.machine())
-	noError(t, err)
+	hosttest.NoError(t, err)
 	list("")
 }
 
@@ -310,7 +309,7 @@ func TestDriverContainer(t *testing.T) {
 	c.record(true, gpu)
 	c.absent = true
 	for _, name := range []string{"/usr/lib/x86_64-linux-gnu", "/sys/module/nvidia", "/proc/driver/nvidia", "/sys/bus/pci/devices/" + gpu + "/driver"} {
-		noError(t, os.RemoveAll(c.root.Path(name)))
+		hosttest.NoError(t, os.RemoveAll(c.root.Path(name)))
 	}
 	c.write("/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml", "[nvidia-container-cli]\nroot = \"/run/nvidia/driver\"\n")
 	c.run("nodes: unchanged, nodes " + gpu + ": unchanged")
@@ -324,12 +323,12 @@ func TestBootLeavesStatic(t *testing.T) {
 	c.record(false, gpu)
 	c.write("/etc/cdi/"+gpuFile, "{}")
 	c.run("nodes: done, nodes " + gpu + ": done, cdi gpu: done")
-	static := func() bool { ok, err := c.root.Exists("/etc/cdi/" + gpuFile); noError(t, err); return ok }
+	static := func() bool { ok, err := c.root.Exists("/etc/cdi/" + gpuFile); hosttest.NoError(t, err); return ok }
 	if !static() {
 		t.Fatal("a boot removes the static spec")
 	}
 	c.record(true, gpu)
-	noError(t, startup.Revert(context.Background(), c.machine()))
+	hosttest.NoError(t, startup.Revert(context.Background(), c.machine()))
 	if !static() || c.spec(gpuFile) != "" {
 		t.Errorf("static spec is there: %t, the other: %q", static(), c.spec(gpuFile))
 	}
@@ -354,18 +353,18 @@ func TestPermitFiles(t *testing.T) {
 	c.record(false, gpu)
 	c.write(steps.UnitFile, "unit")
 	plan, err := steps.ObserveUnit(c.root).Remove()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	if err := steps.PermitFiles(c.root, plan); !errors.Is(err, steps.ErrNeeded) || !strings.Contains(host.HintOf(err).String(), "gpustack host prepare --none") {
 		t.Errorf("%v (%s), want %v", err, host.HintOf(err), steps.ErrNeeded)
 	}
 	c.record(true, gpu)
-	noError(t, steps.PermitFiles(c.root, plan))
+	hosttest.NoError(t, steps.PermitFiles(c.root, plan))
 	record, err := edit.Observe(c.root, observed.ContractFile).Remove(observed.ContractFile)
-	noError(t, err)
-	noError(t, steps.PermitFiles(c.root, append(plan, record)))
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, steps.PermitFiles(c.root, append(plan, record)))
 	_, adapters := server(t, rdma.ForGuests)
 	text, err := adapters.Text()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	c.write(rdma.RecordFile, string(text))
 	if err := steps.PermitFiles(c.root, append(plan, record)); !errors.Is(err, steps.ErrNeeded) {
 		t.Errorf("%v, want %v", err, steps.ErrNeeded)
@@ -405,7 +404,7 @@ func TestOffer(t *testing.T) {
 	if c.spec(gpuFile) != first || c.spec(hcaFile) == "" {
 		t.Errorf("%s%s", c.spec(gpuFile), c.spec(hcaFile))
 	}
-	noError(t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs")))
+	hosttest.NoError(t, os.RemoveAll(c.root.Path("/sys/class/infiniband_verbs")))
 	c.offer("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: unchanged, cdi hca: failed")
 	c.record(true, adapter, gpu)
 	c.offer("nodes: unchanged, nodes " + gpu + ": unchanged")
@@ -426,7 +425,7 @@ func TestOffer(t *testing.T) {
 	c.offer("")
 	// A tree waits for its boot.
 	c.record(false, gpu)
-	noError(t, os.Remove(c.root.Path("/proc/sys/kernel/random/boot_id")))
+	hosttest.NoError(t, os.Remove(c.root.Path("/proc/sys/kernel/random/boot_id")))
 	c.offer("")
 	if c.spec(gpuFile) != "" {
 		t.Error("a spec is in a tree that is no running machine")
@@ -440,7 +439,7 @@ func TestOfferVFs(t *testing.T) {
 	_, record := server(t, rdma.ForContainers)
 	record.Adapters[0].Address, record.Adapters[0].VFs[0].Address = address(t, "0000:0b:00.0"), address(t, adapter)
 	text, err := record.Text()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	c.write(rdma.RecordFile, string(text))
 	c.record(false, adapter)
 	c.offer("cdi hca: done")

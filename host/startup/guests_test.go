@@ -11,6 +11,7 @@ import (
 
 	"gpustack/host/driver"
 	"gpustack/host/guard"
+	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -85,7 +86,7 @@ func TestGuestFunction(t *testing.T) {
 				test.change(k, write, &c)
 			}
 			text, err := machine.RecordText(&c, nil)
-			noError(t, err)
+			hosttest.NoError(t, err)
 			write(machine.ContractFile, string(text))
 
 			m, events := k.machine(), []string{}

@@ -7,12 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host/change"
 	"gpustack/host/driver"
 	"gpustack/host/gate"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/startup"
@@ -25,7 +25,7 @@ func TestResizedAlone(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	k.taken()
 	other := record.Adapters[0]
 	other.Address, other.VFs = address(t, "0000:0d:00.0"), []rdma.PreparedVF{{Address: address(t, "0000:0d:00.1"), Driver: "vfio-pci"}}
@@ -39,7 +39,7 @@ func TestResizedAlone(t *testing.T) {
 		t.Errorf("%q", log)
 	}
 	r, err := steps.ReadResult(k.root)
-	noError(t, err)
+	hosttest.NoError(t, err)
 	if got := strings.Join(statuses(*r), ","); got != "vfs 0000:0c:00.0 done,identity 0000:0c:00.1 done,driver 0000:0c:00.1 done" {
 		t.Error(got)
 	}
@@ -51,8 +51,8 @@ func TestRevertNetns(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)
 	mode := k.root.Path("/sys/module/ib_core/parameters")
-	noError(t, os.MkdirAll(mode, 0o755))
-	noError(t, os.WriteFile(mode+"/netns_mode", []byte("Y\n"), 0o600))
+	hosttest.NoError(t, os.MkdirAll(mode, 0o755))
+	hosttest.NoError(t, os.WriteFile(mode+"/netns_mode", []byte("Y\n"), 0o600))
 	record.Netns = rdma.NetnsExclusive
 	k.record(&record)
 	k.fail = func(request string) error {
@@ -62,7 +62,7 @@ func TestRevertNetns(t *testing.T) {
 		return nil
 	}
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	k.taken()
 	k.record(nil)
 	k.fail = func(request string) error {
@@ -71,7 +71,7 @@ func TestRevertNetns(t *testing.T) {
 		}
 		return nil
 	}
-	noError(t, k.revert())
+	hosttest.NoError(t, k.revert())
 	if log := k.taken(); len(log) != 3 || log[0] != back[0] {
 		t.Errorf("%q", log)
 	}
@@ -88,7 +88,7 @@ func TestAllowedRevert(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForContainers)
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	const vf = "0000:0c:00.1"
 	k.route(vf)
 	k.taken()
@@ -115,7 +115,7 @@ func TestAllowedRevert(t *testing.T) {
 	k.must(err)
 	k.must(os.MkdirAll(k.root.Path(change.Dir+"/journal"), 0o700))
 	k.must(os.WriteFile(k.root.Path(change.Dir+"/journal/0001.json"), entry, 0o600))
-	noError(t, k.revert())
+	hosttest.NoError(t, k.revert())
 	if got := k.vfs[0].NodeGUID; got != "0e:42:a1:00:00:0c:00:77" {
 		t.Errorf("node GUID %s", got)
 	}
@@ -127,15 +127,15 @@ func TestReidentified(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	k.taken()
 	first := k.vfs[0].NodeGUID
 	other := guidOf(t, "0e:42:a1:00:00:0c:00:77")
 	former := record.Adapters[0].VFs[0].NodeGUID
 	record.Adapters[0].VFs[0].NodeGUID = other
-	noError(t, permit(k, &record))
+	hosttest.NoError(t, permit(k, &record))
 	k.record(&record)
-	noError(t, k.revert())
+	hosttest.NoError(t, k.revert())
 	if k.vfs[0].NodeGUID != other.String() || len(k.taken()) != 1 {
 		t.Errorf("%+v", k.vfs)
 	}
@@ -146,16 +146,14 @@ func TestReidentified(t *testing.T) {
 	}
 	k.must(os.RemoveAll(k.root.Path("/proc/7")))
 	k.record(&record)
-	noError(t, k.revert())
+	hosttest.NoError(t, k.revert())
 	if k.vfs[0].NodeGUID != first {
 		t.Errorf("%+v", k.vfs)
 	}
 	k.record(nil)
 	k.taken()
-	noError(t, k.revert())
-	if diff := cmp.Diff(back, k.taken()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.NoError(t, k.revert())
+	hosttest.Equal(t, back, k.taken())
 }
 
 // TestByHand: a number of VFs that was changed by hand stays while the record does, and prevents a
@@ -164,11 +162,11 @@ func TestByHand(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: "5"}))
 	k.taken()
-	noError(t, permit(k, &record))
-	noError(t, k.revert())
+	hosttest.NoError(t, permit(k, &record))
+	hosttest.NoError(t, k.revert())
 	record.Adapters[0].VFs = record.Adapters[0].VFs[:1]
 	for _, after := range []*rdma.Record{nil, &record} {
 		if err := permit(k, after); !errors.Is(err, startup.ErrChangedSince) {

@@ -61,9 +61,7 @@ func (k *kernel) Write(w driver.Write) error {
 }
 
 func (k *kernel) must(err error) {
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	hosttest.NoError(k.t, err)
 }
 
 func (k *kernel) write(w driver.Write) error {
@@ -177,14 +175,8 @@ func (k *kernel) revert() error { return startup.Revert(context.Background(), k.
 func guidOf(t *testing.T, text string) *rdma.GUID {
 	t.Helper()
 	g, err := rdma.ParseGUID(text)
-	noError(t, err)
+	hosttest.NoError(t, err)
 	return &g
-}
-func noError(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // server returns a machine with an InfiniBand adapter and a record of two virtual functions for
@@ -211,7 +203,7 @@ func server(t *testing.T, use rdma.Use) (*kernel, rdma.Record) {
 func address(t *testing.T, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)
-	noError(t, err)
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -265,7 +257,7 @@ func TestRun(t *testing.T) {
 			t.Parallel()
 			k, record := server(t, test.use)
 			r, err := k.run()
-			noError(t, err)
+			hosttest.NoError(t, err)
 			if diff := cmp.Diff(test.want, k.taken()); diff != "" {
 				t.Fatalf("requests (-want +got):\n%s", diff)
 			}
@@ -274,7 +266,7 @@ func TestRun(t *testing.T) {
 			}
 			before := string(r.Steps[0].Before)
 			r, err = k.run()
-			noError(t, err)
+			hosttest.NoError(t, err)
 			if log := k.taken(); len(log) > 0 {
 				t.Errorf("again: %q", log)
 			}
@@ -290,16 +282,14 @@ func TestRun(t *testing.T) {
 				t.Errorf("revert while recorded: %v", err)
 			}
 			k.record(nil)
-			noError(t, k.revert())
-			if diff := cmp.Diff(back, k.taken()); diff != "" {
-				t.Errorf("revert (-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, k.revert())
+			hosttest.EqualIn(t, "revert", back, k.taken())
 			if err := k.revert(); err != nil || len(k.taken()) > 0 {
 				t.Errorf("revert again: %v", err)
 			}
 			k.record(&record)
 			_, err = k.run()
-			noError(t, err)
+			hosttest.NoError(t, err)
 			if len(k.taken()) < 10 {
 				t.Errorf("recorded again: not everything was done again")
 			}
@@ -310,7 +300,7 @@ func TestRun(t *testing.T) {
 func compact(t *testing.T, text json.RawMessage) string {
 	t.Helper()
 	var b bytes.Buffer
-	noError(t, json.Compact(&b, text))
+	hosttest.NoError(t, json.Compact(&b, text))
 	return b.String()
 }
 
@@ -322,7 +312,7 @@ func TestNothing(t *testing.T) {
 	if r, err := k.run(); err != nil || r.Steps != nil {
 		t.Errorf("%+v, %v", r, err)
 	}
-	noError(t, k.revert())
+	hosttest.NoError(t, k.revert())
 	if ok, err := k.root.Exists("/run/gpustack"); ok || err != nil || len(k.taken()) > 0 {
 		t.Errorf("%v, %v", ok, err)
 	}
@@ -375,9 +365,7 @@ func TestRunFailures(t *testing.T) {
 			if !errors.Is(err, test.err) {
 				t.Errorf("%v, want %v", err, test.err)
 			}
-			if diff := cmp.Diff(strings.Split(test.want, ","), statuses(r)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, strings.Split(test.want, ","), statuses(r))
 			if i := slices.IndexFunc(r.Steps, func(s steps.StepResult) bool { return s.Error != "" }); i < 0 || r.Steps[i].Error != test.why {
 				t.Errorf("error %+v, want %s", r.Steps, test.why)
 			}
@@ -385,10 +373,8 @@ func TestRunFailures(t *testing.T) {
 				t.Errorf("%d requests", n)
 			}
 			read, err := steps.ReadResult(k.root)
-			noError(t, err)
-			if diff := cmp.Diff(statuses(r), statuses(*read)); diff != "" {
-				t.Errorf("recorded (-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.EqualIn(t, "recorded", statuses(r), statuses(*read))
 		})
 	}
 }
@@ -416,7 +402,7 @@ func TestRunKilled(t *testing.T) {
 		}
 		k.record(nil)
 		k.taken()
-		noError(t, k.revert())
+		hosttest.NoError(t, k.revert())
 		if diff := cmp.Diff(back, k.taken()); diff != "" {
 			t.Errorf("after request %d: revert (-want +got):\n%s", after, diff)
 		}
@@ -429,7 +415,7 @@ func TestHeld(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	k.taken()
 	k.hold("0000:0c:00.2", 7)
 	record.Adapters[0].VFs = record.Adapters[0].VFs[:1]
@@ -449,10 +435,8 @@ func TestHeld(t *testing.T) {
 		t.Errorf("%q", log)
 	}
 	k.must(os.RemoveAll(k.root.Path("/proc/7")))
-	noError(t, k.revert())
-	if diff := cmp.Diff(back, k.taken()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.NoError(t, k.revert())
+	hosttest.Equal(t, back, k.taken())
 }
 
 // hold adds a process that has the VFIO group of a function open.
@@ -553,21 +537,19 @@ func TestResized(t *testing.T) {
 	t.Parallel()
 	k, record := server(t, rdma.ForGuests)
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	k.taken()
 	all := record.Adapters[0].VFs
 	record.Adapters[0].VFs = all[:1]
 	k.record(&record)
-	noError(t, k.revert())
+	hosttest.NoError(t, k.revert())
 	log := k.taken()
 	if len(log) < 7 || log[0] != devices+"sriov_numvfs=0" || log[1] != devices+"sriov_numvfs=1" || k.vfs[0].NodeGUID != all[0].NodeGUID.String() {
 		t.Errorf("%q", log)
 	}
 	k.record(nil)
-	noError(t, k.revert())
-	if diff := cmp.Diff(back, k.taken()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.NoError(t, k.revert())
+	hosttest.Equal(t, back, k.taken())
 }
 
 // TestForeign: VFs that were there before, with identities of another owner, are as before after a
@@ -578,7 +560,7 @@ func TestForeign(t *testing.T) {
 	k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: "3"}))
 	k.vfs[2] = driver.VFOptions{NodeGUID: "0a:00:00:00:00:00:00:07", PortGUID: noGUID, State: "enable"}
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 	k.record(nil)
 	k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: "5"}))
 	k.taken()
@@ -586,7 +568,7 @@ func TestForeign(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: "2"}))
-	noError(t, k.revert())
+	hosttest.NoError(t, k.revert())
 	if got := k.vfs[2]; len(k.vfs) != 3 || got.NodeGUID != "0a:00:00:00:00:00:00:07" || got.State != "enable" {
 		t.Errorf("%+v", k.vfs)
 	}
@@ -622,7 +604,7 @@ func TestOtherOwner(t *testing.T) {
 				other()
 			case "after":
 				_, err := k.run()
-				noError(t, err)
+				hosttest.NoError(t, err)
 				other()
 			default:
 				k.fail = func(request string) error {
@@ -644,10 +626,10 @@ func TestOtherOwner(t *testing.T) {
 			if test.failed != "" {
 				_, err = k.run()
 			}
-			noError(t, err)
+			hosttest.NoError(t, err)
 			for i := range 2 {
 				s, err := driver.Read(k.root, address(t, fmt.Sprintf("0000:0c:00.%d", i+1)))
-				noError(t, err)
+				hosttest.NoError(t, err)
 				if len(k.vfs) != 2 || s.Driver != "vfio-pci" || k.vfs[i].NodeGUID == noGUID || k.vfs[i].PortGUID == noGUID {
 					t.Errorf("VF %d of %d: %+v %+v", i, len(k.vfs), s, k.vfs[i])
 				}
@@ -668,7 +650,7 @@ func TestLock(t *testing.T) {
 		return nil
 	}
 	_, err := k.run()
-	noError(t, err)
+	hosttest.NoError(t, err)
 }
 
 // TestInterrupted: a signal ends the run after the running step; the others are pending.

@@ -44,19 +44,13 @@ func TestOrder(t *testing.T) {
 			}
 			root := hosttest.Lay(t, strings.Join(commands, "")+machine+strings.Join(files, ""))
 			unordered, err := steps.Unordered(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if want := test.before != ""; want != (unordered != nil) {
 				t.Errorf("not ordered: %q", unordered)
 			}
 			plan, err := steps.ObserveUnitOf(root, root.Path("/usr/bin/gpustack")).Put()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := plan.Apply(context.Background(), root); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, plan.Apply(context.Background(), root))
 			text, err := root.ReadFile(steps.UnitFile)
 			if err != nil || strings.Contains(string(text), "{{") || !strings.Contains(string(text), "ConditionFileIsExecutable=/usr/bin/gpustack\n") {
 				t.Errorf("%s %v", text, err)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os/exec"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // BenchmarkModule times one task of the collection on many nodes, which are all on this machine:
@@ -21,14 +23,10 @@ func BenchmarkModule(b *testing.B) {
 			}
 			inventory, err := json.Marshal(map[string]any{"all": map[string]any{"hosts": hosts,
 				"vars": map[string]any{"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			hosttest.NoError(b, err)
 			playbook, err := json.Marshal([]any{map[string]any{"hosts": "all", "gather_facts": false, "tasks": []task{
 				{"name": "plan", "gpustack.nova.prepare": map[string]any{"binary": gpustack, "root": root}}}}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			hosttest.NoError(b, err)
 			args := []string{"--check", "--diff", "--forks", "10", "-i", r.write(b, "inventory.json", string(inventory), 0o644),
 				r.write(b, "playbook.json", string(playbook), 0o644)}
 			for b.Loop() {

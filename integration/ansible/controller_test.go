@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -25,9 +27,7 @@ func mergeFor(t *testing.T, config, program, host string) []string {
 		if os.IsNotExist(err) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		section, of, name := "DEFAULT", map[string][]string{}, ""
 		for line := range strings.Lines(string(text)) {
 			text := strings.TrimSpace(line)
@@ -70,9 +70,7 @@ func TestRoleController(t *testing.T) {
 		f.write(name+"/proc/sys/kernel/hostname", name+"\n")
 		f.command(gpustack, slices.Concat([]string{"host", "prepare", "--root", root, "--yes"}, options)...)
 		out, err := exec.Command(gpustack, "host", "scan", "--root", root, "-o", "json").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		f.write("nodes/"+name+".scan.json", string(out))
 	}
 
@@ -149,9 +147,7 @@ func TestRoleController(t *testing.T) {
 	scan("ws8", "--allow", "0000:17:00.0")
 	const nic = `{"vendor_id": "15b3", "product_id": "1017", "physical_network": "physnet1"}`
 	for release, own := range map[string]string{"zed": "nova/ws7/nova.conf", "2025.1": "nova/ws7/nova-compute.conf"} {
-		if err := os.RemoveAll(config + "/nova"); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(config+"/nova"))
 		// The operator's own options stay, also where a file of one host would replace them; filters that
 		// are set are kept.
 		f.write("config/nova/nova-compute.conf", "[libvirt]\nvirt_type = kvm\n[pci]\ndevice_spec: "+nic+"\n")
@@ -177,14 +173,10 @@ func TestRoleController(t *testing.T) {
 	// A host that keeps a product of which it gives none to guests: no text by product serves it and
 	// ws8.
 	ws7, err := os.ReadFile(f.dir + "/nodes/ws7.scan.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	given := regexp.MustCompile(`("address":"0000:65:00.0".*"product_id":)"1eb1"`)
 	f.write("nodes/ws6.scan.json", given.ReplaceAllString(strings.ReplaceAll(string(ws7), `"ws7"`, `"ws6"`), `$1"11b4"`))
-	if err := os.RemoveAll(config + "/nova"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.RemoveAll(config+"/nova"))
 	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "0" {
 		t.Fatal(out)
 	}
@@ -222,9 +214,7 @@ func (f *roleFleet) keepsWhitelist(config, nic string) {
 		{"true", "[pci]\npassthrough_whitelist = " + nic + "\n", ""},
 		{"no", "", ""},
 	} {
-		if err := os.RemoveAll(config + "/nova"); err != nil {
-			f.t.Fatal(err)
-		}
+		hosttest.NoError(f.t, os.RemoveAll(config+"/nova"))
 		for _, host := range []string{"nova-compute.conf", "ws7/nova.conf"} {
 			f.write("config/nova/"+host, test.own)
 		}
@@ -234,9 +224,7 @@ func (f *roleFleet) keepsWhitelist(config, nic string) {
 		}
 		out, recap := f.play(f.dir+"/controllers.yml", args...)
 		text, err := os.ReadFile(config + "/nova/nova-compute.conf")
-		if err != nil {
-			f.t.Fatal(err)
-		}
+		hosttest.NoError(f.t, err)
 		written := strings.Contains(string(text), `passthrough_whitelist = {"vendor_id": "10de"`)
 		if failed := recap["gpu1"].failed != "0"; failed != (test.want != "") || written == failed || !strings.Contains(out, test.want) ||
 			!strings.HasPrefix(string(text), test.own) {

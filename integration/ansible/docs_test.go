@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -89,9 +91,7 @@ var askDoc = sync.OnceValues(func() (map[string]documentation, error) {
 func documented(t *testing.T) map[string]documentation {
 	t.Helper()
 	all, err := askDoc()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return all
 }
 
@@ -116,9 +116,7 @@ func specified(t *testing.T) (all map[string]specification) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, talk.String())
 	}
-	if err := json.Unmarshal(out, &all); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(out, &all))
 	return all
 }
 
@@ -179,16 +177,12 @@ func TestDocs(t *testing.T) {
 		checkFlags(t, name, spec)
 	}
 	text, err := os.ReadFile(collection + "/meta/runtime.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if want := "action_groups:\n  gpustack:\n    - " + strings.Join(names, "\n    - ") + "\n"; !strings.Contains(string(text), want) {
 		t.Errorf("meta/runtime.yml lacks\n%s", want)
 	}
 	readme, err := os.ReadFile(collection + "/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, name := range names {
 		if line := "\n| " + name + " | `" + strings.Join(specs[name].Command, " "); !strings.Contains(string(readme), line) {
 			t.Errorf("README.md lacks %q", line)
@@ -256,9 +250,7 @@ func checkFlags(t *testing.T, name string, spec specification) {
 func TestPage(t *testing.T) {
 	r := newRun(t, 0)
 	page, err := os.ReadFile("../../docs/fleet.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## Modules of Ansible\n")
 	_, rest, found := strings.Cut(section, "\n```yaml\n- hosts: gpu_nodes\n")
 	text, _, ended := strings.Cut(rest, "```\n")

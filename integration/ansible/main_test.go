@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/binary"
 )
 
@@ -59,19 +60,13 @@ func newRun(t testing.TB, uid uint32) *ansibleRun {
 		"ANSIBLE_CALLBACK_PLUGINS="+dir, "ANSIBLE_CALLBACKS_ENABLED=results", "RESULTS="+dir+"/results", "PYTHONDONTWRITEBYTECODE=1",
 		"XDG_STATE_HOME="+dir+"/state")
 	text, err := os.ReadFile("testdata/results.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	r.write(t, "results.py", string(text), 0o644)
 	// Another user must be able to reach the folder, and to write to it.
 	for above := dir; above != filepath.Clean(os.TempDir()) && above != "/"; above = filepath.Dir(above) {
-		if err := os.Chmod(above, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Chmod(above, 0o755))
 	}
-	if err := os.Chown(dir, int(uid), int(uid)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chown(dir, int(uid), int(uid)))
 	return r
 }
 
@@ -79,9 +74,7 @@ func newRun(t testing.TB, uid uint32) *ansibleRun {
 func (r *ansibleRun) write(t testing.TB, name, text string, mode os.FileMode) (path string) {
 	t.Helper()
 	path = filepath.Join(r.dir, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), mode)))
 	return path
 }
 
@@ -118,23 +111,17 @@ func (r *ansibleRun) play(t testing.TB, tasks ...task) (outcomes map[string]outc
 	t.Helper()
 	playbook, err := json.Marshal([]any{map[string]any{"hosts": "localhost", "connection": "local", "gather_facts": false, "ignore_errors": true,
 		"vars": map[string]any{"ansible_python_interpreter": "/usr/bin/python3"}, "tasks": tasks}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	stdout, stderr, status := r.command(t, "ansible-playbook", "-vvv", r.write(t, "playbook.json", string(playbook), 0o644))
 	if status != 0 {
 		t.Fatalf("ansible-playbook: exit status %d\n%s%s", status, stdout, stderr)
 	}
 	text, err := os.ReadFile(r.dir + "/results")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	outcomes = map[string]outcome{}
 	for line := range strings.Lines(string(text)) {
 		var o outcome
-		if err := json.Unmarshal([]byte(line), &o); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal([]byte(line), &o))
 		outcomes[o.Task] = o
 	}
 	return outcomes, stdout + stderr

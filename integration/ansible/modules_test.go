@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -64,9 +65,7 @@ exit $status
 func (w watch) runs(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile(w.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return strings.Fields(string(text))
 }
 
@@ -120,16 +119,12 @@ func (r *ansibleRun) newNode(t testing.TB, name string) (root string) {
 	}
 	file := filepath.Join(root, "etc/nova/nova.conf")
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	secretive := strings.ReplaceAll(string(text), "nova:example@", "nova:"+secret+"@")
 	if secretive == string(text) {
 		t.Fatalf("no password in %s", file)
 	}
-	if err := os.WriteFile(file, []byte(secretive), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte(secretive), 0o640))
 	return root
 }
 
@@ -224,9 +219,7 @@ func testNodeModules(t *testing.T) {
 			runs = append(runs, map[bool]string{true: "same", false: "changed"}[c.same || c.check])
 		}
 	}
-	if diff := cmp.Diff(runs, w.runs(t)); diff != "" {
-		t.Errorf("runs of gpustack, and whether the node is the same after each (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "runs of gpustack, and whether the node is the same after each", runs, w.runs(t))
 	if strings.Contains(printed, secret) {
 		t.Error("Ansible has printed the password of nova.conf")
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"gopkg.in/yaml.v3"
 )
 
@@ -15,9 +17,7 @@ import (
 func optionsOf(t *testing.T, role string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(collection, "roles", role, "meta/argument_specs.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var specs struct {
 		Specs struct {
 			Main struct{ Options map[string]any }
@@ -34,9 +34,7 @@ func optionsOf(t *testing.T, role string) map[string]any {
 func TestRoleOptions(t *testing.T) {
 	for _, name := range []string{"rollout", "undo"} {
 		text, err := os.ReadFile(filepath.Join(collection, "playbooks", name+".yml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var plays []struct {
 			Vars  map[string]any
 			Roles []struct{ Vars map[string]any }
@@ -52,13 +50,9 @@ func TestRoleOptions(t *testing.T) {
 	}
 	for _, role := range []string{"node", "controller"} {
 		text, err := os.ReadFile(filepath.Join(collection, "roles", role, "defaults/main.yml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var defaults map[string]any
-		if err := yaml.Unmarshal(text, &defaults); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, yaml.Unmarshal(text, &defaults))
 		options := optionsOf(t, role)
 		for name, value := range defaults {
 			option, _ := options[name].(map[string]any)
@@ -77,9 +71,7 @@ func TestRoleOptions(t *testing.T) {
 func rolloutPage(t *testing.T) (blocks func(language string) []string) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/fleet.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n## Roll out with Ansible\n")
 	if !found {
 		t.Fatal("no section on rollouts")
@@ -163,9 +155,7 @@ func TestSudoers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gpustack")
 	// sudo's own files are the tree's: a mount of this process alone has the line, and the user.
 	line := strings.ReplaceAll(strings.Replace(strings.TrimSpace(lines[0]), "gpustack ", "nobody ", 1), "/usr/sbin/gpustack", gpustack) + "\n"
-	if err := os.WriteFile(file, []byte(line), 0o440); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte(line), 0o440))
 	if out, err := exec.Command("/usr/sbin/visudo", "-cf", file).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s%s", err, out, line)
 	}

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud/cloudtest"
 )
 
@@ -102,9 +103,7 @@ cp -a "$copy/boot/." "$1/boot"
 func newRoleFleet(t *testing.T, names ...string) *roleFleet {
 	t.Helper()
 	boot, err := filepath.Abs("../../examples/boot.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for commands that run as another user
 		t.Fatal(err)
@@ -117,12 +116,8 @@ func newRoleFleet(t *testing.T, names ...string) *roleFleet {
 		"/tmp\n"+
 		"interpreter_python = /usr/bin/python3\n[connection]\npipelining = true\n[galaxy]\ncache_dir = "+f.dir+"/galaxy\n")
 	state := filepath.Join(f.dir, "state")
-	if err := os.Mkdir(state, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chown(state, 65534, 65534); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(state, 0o700))
+	hosttest.NoError(t, os.Chown(state, 65534, 65534))
 	template := filepath.Join(f.dir, "template")
 	f.command(gpustack, "host", "unpack", "../../examples/talk-2xk4200.txtar", template)
 	for _, name := range names {
@@ -191,20 +186,14 @@ func (f *roleFleet) live(s *server) {
 		f.write(s.name+"/root/"+name, content)
 	}
 	f.command("mkdir", "-p", s.root+"/proc/1/fd", s.root+"/proc/1/ns", s.root+"/proc/50/fd", s.root+"/etc/libvirt/qemu", s.root+"/run/libvirt/qemu")
-	if err := os.Symlink("pid:[4026531836]", s.root+"/proc/1/ns/pid"); err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, os.Symlink("pid:[4026531836]", s.root+"/proc/1/ns/pid"))
 }
 
 func (f *roleFleet) write(name, content string) {
 	f.t.Helper()
 	file := filepath.Join(f.dir, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	hosttest.NoError(f.t, os.WriteFile(file, []byte(content), 0o644))
 }
 
 func (f *roleFleet) command(program string, args ...string) {
@@ -237,9 +226,7 @@ func (f *roleFleet) playbook(name string, args ...string) *exec.Cmd {
 			"gpustack_node_reboot_tasks": f.dir + "/boot.yml", "gpustack_node_upgrade_tasks": f.dir + "/upgrade.yml",
 			"gpustack_node_ready_retries": 1, "gpustack_node_ready_delay": 0, "gpustack_node_wait": "1s",
 		}}})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, err)
 	f.write("inventory.json", string(inventory))
 	cmd := exec.Command("ansible-playbook", append([]string{"-i", f.dir + "/inventory.json", name}, args...)...)
 	cmd.Dir = f.dir
@@ -297,9 +284,7 @@ func (s *server) log(t *testing.T, whose string) []string {
 		t.Fatal(err)
 	}
 	if err == nil {
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(file))
 	}
 	var lines []string
 	for line := range strings.Lines(string(text)) {
@@ -329,9 +314,7 @@ func (s *server) tree(t *testing.T) string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
@@ -354,9 +337,7 @@ func (s *server) verdict(t *testing.T) string {
 func (s *server) conf(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(s.root + "/etc/nova/nova.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text)
 }
 
@@ -558,13 +539,9 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 func (f *roleFleet) kollaAnsible(s *server) {
 	f.t.Helper()
 	text, err := exec.Command(gpustack, "nova", "configure", "--root", s.root, "--role", "compute", "--release", "zed", "--render", "kolla").Output()
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, err)
 	file, err := os.OpenFile(s.root+"/etc/kolla/nova-compute/nova.conf", os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, err)
 	defer file.Close()
 	if _, err := file.Write(text); err != nil {
 		f.t.Fatal(err)

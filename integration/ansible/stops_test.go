@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // kill starts a playbook, waits until the program of a server has stopped at its fault, and kills
@@ -18,9 +20,7 @@ func (f *roleFleet) kill(s *server, name string, args ...string) {
 	f.t.Helper()
 	cmd := f.playbook(name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
-		f.t.Fatal(err)
-	}
+	hosttest.NoError(f.t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	file := s.dir + "/stopped"
@@ -30,9 +30,7 @@ func (f *roleFleet) kill(s *server, name string, args ...string) {
 			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			syscall.Kill(pid, syscall.SIGKILL)
 			<-ended
-			if err := os.Remove(file); err != nil {
-				f.t.Fatal(err)
-			}
+			hosttest.NoError(f.t, os.Remove(file))
 			return
 		}
 		select {

@@ -22,6 +22,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/integration/nova"
 	"gpustack/integration/service"
@@ -88,15 +89,11 @@ func begin(t *testing.T, disk func(c *chain) (file, format string)) *chain {
 	c := &chain{t: t, dir: t.TempDir(), began: time.Now()}
 	t.Cleanup(func() { t.Log("\n" + strings.Join(c.times, "\n")) })
 	guests, err := MakeGuests(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var controllers sync.WaitGroup
 	var problem error
 	dir, err := os.MkdirTemp(scratch, "c")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	controllers.Go(func() { c.lab, problem = StartControllers(t.Context(), dir, guests) })
 	t.Cleanup(func() {
 		controllers.Wait()
@@ -112,22 +109,16 @@ func begin(t *testing.T, disk func(c *chain) (file, format string)) *chain {
 	c.step("the disk of both hosts is there", func() { file, format = disk(c) })
 	c.step("both hosts and the controllers are up", func() {
 		pair, err := Pair()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		c.hosts = [2]machine(start(t, file, format, pair[:]...))
 		controllers.Wait()
-		if problem != nil {
-			t.Fatal(problem)
-		}
+		hosttest.NoError(t, problem)
 	})
 	session, err := c.lab.Client(t.Context())
 	if err == nil {
 		c.nova, err = openstack.NewComputeV2(session, gophercloud.EndpointOpts{Region: nova.Region})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	// From 2.74 on, a server can name its host, and filters run for it.
 	c.nova.Microversion = "2.90"
 	return c
@@ -157,9 +148,7 @@ func (c *chain) both(part func(ctx context.Context, m machine) error) {
 	for _, m := range c.hosts {
 		steps = append(steps, func(ctx context.Context) error { return part(ctx, m) })
 	}
-	if err := service.Together(steps...)(c.t.Context()); err != nil {
-		c.t.Fatal(err)
-	}
+	hosttest.NoError(c.t, service.Together(steps...)(c.t.Context()))
 }
 
 // gpustack runs the binary outside of the hosts, as the administrator of the cloud.
@@ -181,9 +170,7 @@ func (c *chain) administrator(ctx context.Context, program string, args ...strin
 	c.t.Helper()
 	const isolate = `mount --bind "$1" /var/lib && shift && exec "$@"`
 	lib := filepath.Join(c.dir, "lib")
-	if err := os.MkdirAll(lib, 0o755); err != nil {
-		c.t.Fatal(err)
-	}
+	hosttest.NoError(c.t, os.MkdirAll(lib, 0o755))
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "sh", "-c", isolate, "sh", lib, program}, args...)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + c.dir, "LANG=C.UTF-8"}, c.lab.Env()...)
 	return cmd
@@ -202,9 +189,7 @@ func (c *chain) succeed(args ...string) string {
 func (c *chain) rows(statement string, args ...any) [][]string {
 	c.t.Helper()
 	rows, err := c.lab.Database.Query(c.t.Context(), fmt.Sprintf(statement, args...))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	hosttest.NoError(c.t, err)
 	return rows
 }
 
@@ -236,30 +221,22 @@ func (c *chain) configure() {
 	controller := []string{"nova", "configure", "--root", c.lab.Root, "--role", "controller", "--release", c.lab.ReleaseName(), "--yes"}
 	for _, m := range c.hosts {
 		file := filepath.Join(c.dir, m.Host.Name+".json")
-		if err := os.WriteFile(file, []byte(m.run("cat", Inventory)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, []byte(m.run("cat", Inventory)), 0o600))
 		controller = append(controller, "--inventory", file)
 	}
 	c.succeed(controller...)
 	for _, name := range []string{"nova-scheduler", "nova-api"} {
-		if err := errors.Join(c.lab.StopService(name), c.lab.StartService(t.Context(), name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(c.lab.StopService(name), c.lab.StartService(t.Context(), name)))
 	}
 	c.both(func(ctx context.Context, m machine) error { return m.StartCompute(ctx, c.lab, Addresses) })
-	if err := c.lab.HostsFound(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, c.lab.HostsFound(t.Context(), 4))
 	if diff := c.owners("", ""); diff != "" {
 		t.Fatalf("pci_devices (-want +got):\n%s", diff)
 	}
 	// Nova takes a device from libvirt's list of node devices (nova/virt/libvirt/host.py,
 	// _get_pcidev_info) and offers it if device_spec matches. The audio functions do not match.
 	const origin = "SELECT DISTINCT p.dev_type, p.label, p.parent_addr IS NULL, p.extra_info FROM nova_cell1.pci_devices p"
-	if diff := cmp.Diff([][]string{{"type-PCI", "label_10de_11b4", "1", "{}"}}, c.rows(origin)); diff != "" {
-		t.Errorf("pci_devices (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "pci_devices", [][]string{{"type-PCI", "label_10de_11b4", "1", "{}"}}, c.rows(origin))
 	for _, row := range c.rows("SELECT address, dev_id FROM nova_cell1.pci_devices") {
 		if want := "pci_" + strings.NewReplacer(":", "_", ".", "_").Replace(row[0]); row[1] != want {
 			t.Errorf("dev_id %s of %s, libvirt's name is %s", row[1], row[0], want)
@@ -378,13 +355,9 @@ func (c *chain) virsh(m machine, args ...string) string {
 func (c *chain) boot(name string, m machine) string {
 	t := c.t
 	glance, err := openstack.NewImageV2(c.nova.ProviderClient, gophercloud.EndpointOpts{Region: nova.Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	pages, err := images.List(glance, images.ListOpts{Name: GRUBImage}).AllPages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	found, err := images.ExtractImages(pages)
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%d images, %v", len(found), err)
@@ -393,9 +366,7 @@ func (c *chain) boot(name string, m machine) string {
 	server, err := servers.Create(t.Context(), c.nova, servers.CreateOpts{
 		Name: name, FlavorRef: id, ImageRef: found[0].ID, Networks: "none", HypervisorHostname: m.Host.Name,
 	}, nil).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	c.until("the server is active", func() (bool, string) { return c.status(server.ID, "ACTIVE") })
 	c.runs(server.ID, m)
 	return server.ID
@@ -415,9 +386,7 @@ func (c *chain) flavorID() string {
 func (c *chain) status(server, status string) (bool, string) {
 	c.t.Helper()
 	s, err := servers.Get(c.t.Context(), c.nova, server).Extract()
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	hosttest.NoError(c.t, err)
 	if s.Status == "ERROR" {
 		c.t.Fatalf("the server: %+v", s.Fault)
 	}
@@ -483,9 +452,7 @@ func (c *chain) runs(server string, m machine) {
 // whatever the clock of the host: the databases have the clock of this machine.
 func (c *chain) report(m machine) (r guest.Report) {
 	c.t.Helper()
-	if err := json.Unmarshal([]byte(m.run("gpustack", "host", "guests", "--token", guest.NewToken(time.Now()), "-o", "json")), &r); err != nil {
-		c.t.Fatal(err)
-	}
+	hosttest.NoError(c.t, json.Unmarshal([]byte(m.run("gpustack", "host", "guests", "--token", guest.NewToken(time.Now()), "-o", "json")), &r))
 	if !r.Complete || r.NovaHost == nil || *r.NovaHost != m.Host.Name || len(r.NovaCompute) != 1 {
 		c.t.Errorf("report of %s: %+v", m.Host.Name, r)
 	}
@@ -509,13 +476,9 @@ func (c *chain) reports() (args []string) {
 	c.t.Helper()
 	for _, m := range c.hosts {
 		text, err := evidence.Printed(c.report(m))
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		hosttest.NoError(c.t, err)
 		file := filepath.Join(c.dir, m.Host.Name+"-guests.json")
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			c.t.Fatal(err)
-		}
+		hosttest.NoError(c.t, os.WriteFile(file, text, 0o600))
 		args = append(args, "--guests", file)
 	}
 	return args
@@ -537,13 +500,9 @@ func (c *chain) assigned(m machine, server string) {
 	}
 	slices.Sort(functions)
 	// The whole group is the guest's, and the guest has only the display function of it.
-	if diff := cmp.Diff([]string{"0000:01:00.0", "0000:01:00.1", "0000:02:00.0", "0000:02:00.1"}, functions); diff != "" {
-		t.Errorf("functions of groups that the guest has open (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "functions of groups that the guest has open", []string{"0000:01:00.0", "0000:01:00.1", "0000:02:00.0", "0000:02:00.1"}, functions)
 	state, err := m.State(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, function := range functions {
 		if got := state.Drivers[function]; got != "vfio-pci" {
 			t.Errorf("%s is bound to %q", function, got)
@@ -571,9 +530,7 @@ func (c *chain) assigned(m machine, server string) {
 func (c *chain) act(server string, action map[string]any) {
 	c.t.Helper()
 	_, err := c.nova.Post(c.t.Context(), c.nova.ServiceURL("servers", server, "action"), action, nil, &gophercloud.RequestOpts{OkCodes: []int{202}})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	hosttest.NoError(c.t, err)
 }
 
 func (c *chain) moveTo(server string, m machine) {
@@ -664,9 +621,7 @@ func (c *chain) repair(server string, to machine) {
 // letIn gives nova-compute of each host a key for the other.
 func (c *chain) letIn() {
 	for i, m := range c.hosts {
-		if err := m.LetIn(c.t.Context(), c.hosts[1-i].Machine); err != nil {
-			c.t.Fatal(err)
-		}
+		hosttest.NoError(c.t, m.LetIn(c.t.Context(), c.hosts[1-i].Machine))
 	}
 }
 
@@ -705,9 +660,7 @@ func (c *chain) awaitsConfirmation(server string, from, to machine) {
 // the repair confirms the migration. What it says is left is there, and its command removes it.
 func (c *chain) confirmedByRepair(server string, from, to machine) {
 	t := c.t
-	if err := servers.ResetState(t.Context(), c.nova, server, servers.StateActive).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.ResetState(t.Context(), c.nova, server, servers.StateActive).ExtractErr())
 	c.judge(each(from, "S unknown"), 2)
 	c.proved(each(from, "S stale"))
 	found := c.judge(each(from, "S stale"), 2, c.reports()...)
@@ -746,9 +699,7 @@ func (c *chain) revert(server string, from, source machine) {
 // remove deletes the server: all GPUs are free, bound to vfio-pci, and the hosts are ready.
 func (c *chain) remove(server string) {
 	t := c.t
-	if err := servers.Delete(t.Context(), c.nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.Delete(t.Context(), c.nova, server).ExtractErr())
 	c.until("all GPUs are free", func() (bool, string) {
 		diff := c.owners("", "")
 		return diff == "", diff
@@ -786,9 +737,7 @@ func (c *chain) undo() {
 	}
 	c.succeed("undo", "--root", c.lab.Root, "--yes", "1")
 	conf, err := os.ReadFile(c.lab.NovaConf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if strings.Contains(string(conf), "[pci]") {
 		t.Errorf("nova.conf of the controller:\n%s", conf)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/vm"
 )
 
@@ -24,13 +25,9 @@ check = found.safety_check()
 print(check)
 `
 	grub, err := vm.Package(t.Context(), "grub-pc-bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := makeGRUB(t.Context(), grub, disk); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, makeGRUB(t.Context(), grub, disk))
 	out, err := exec.CommandContext(t.Context(), "/usr/bin/python3", "-c", script, disk).CombinedOutput()
 	words := strings.Fields(string(out))
 	if err != nil || len(words) != 2 || words[0] != "gpt" && words[0] != "raw" || words[1] == "False" {

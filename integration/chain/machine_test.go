@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -18,17 +20,13 @@ import (
 // at first.
 func TestMachine(t *testing.T) {
 	hosts, err := Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if a, b := hosts[0], hosts[1]; a.Wire != b.Peer || b.Wire != a.Peer || a.mac() == b.mac() || a.uuid() == b.uuid() || a.MyIP == b.MyIP {
 		t.Errorf("hosts with the same name or address, or no cable: %+v and %+v", a, b)
 	}
 	// The cache finds a prepared disk by its machine, whose ports differ each time.
 	again, err := Pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	one, err := hosts[0].recipe()
 	if other, otherErr := again[0].recipe(); err != nil || otherErr != nil || one != other || !strings.Contains(one, "event_idx=off") {
 		t.Errorf("%v, %v: %s and %s", err, otherErr, one, other)
@@ -47,18 +45,14 @@ func TestMachine(t *testing.T) {
 			t.Errorf("libvirt does not list %s: %q", want, devices)
 		}
 	}
-	if err := second.Reboot(t.Context(), "systemctl", "reboot"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, second.Reboot(t.Context(), "systemctl", "reboot"))
 	second.isReady(server)
 
 	login := []string{"su", "nova", "-c", "ssh -o BatchMode=yes " + second.Host.MyIP + " hostname"}
 	if out, err := first.Run(t.Context(), login...); err == nil || !strings.Contains(err.Error(), "Host key verification failed") {
 		t.Errorf("gpu1 logs in to gpu2, which lets nobody in: %v, %s", err, out)
 	}
-	if err := second.LetIn(t.Context(), first.Machine); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, second.LetIn(t.Context(), first.Machine))
 	if got := first.run(login...); got != "gpu2\n" {
 		t.Errorf("gpu1 logs in to %q", got)
 	}
@@ -78,18 +72,14 @@ func (s Server) isPrepared(t *testing.T) {
 		}
 		want.Drivers[gpu], want.Drivers[audio] = "vfio-pci", "vfio-pci"
 	}
-	if diff := cmp.Diff(want, s.After); diff != "" {
-		t.Errorf("after host prepare (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "after host prepare", want, s.After)
 }
 
 // isReady: the machine booted as it did when it was prepared, and host check finds it ready.
 func (m machine) isReady(s Server) {
 	m.t.Helper()
 	state, err := m.State(m.t.Context())
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	if diff := cmp.Diff(s.After, state); diff != "" {
 		m.t.Errorf("%s boots differently (-prepared +now):\n%s", m.Host.Name, diff)
 	}
@@ -104,18 +94,12 @@ func TestForget(t *testing.T) {
 	old := time.Now().Add(-8 * 24 * time.Hour)
 	for _, name := range []string{"prepared-old", "prepared-new", "compute-old"} {
 		dir := filepath.Join(cache, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Mkdir(dir, 0o755))
 		if strings.HasSuffix(name, "old") {
-			if err := os.Chtimes(dir, old, old); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Chtimes(dir, old, old))
 		}
 	}
-	if err := forget(cache); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, forget(cache))
 	left, err := filepath.Glob(filepath.Join(cache, "*"))
 	if err != nil || !slices.Equal(left, []string{filepath.Join(cache, "compute-old"), filepath.Join(cache, "prepared-new")}) {
 		t.Errorf("left: %q, %v", left, err)

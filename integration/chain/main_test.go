@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/binary"
 	"gpustack/integration/ran"
 	"gpustack/integration/vm"
@@ -73,9 +74,7 @@ func prepared(t *testing.T) Server {
 	t.Helper()
 	begin := time.Now()
 	server, err := Prepared(t.Context(), programs, t.Logf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Logf("prepared, or found in the cache, in %.1f s", time.Since(begin).Seconds())
 	return server
 }
@@ -88,9 +87,7 @@ func start(t *testing.T, disk, format string, hosts ...Host) []machine {
 	machines, problems := make([]machine, len(hosts)), make([]error, len(hosts))
 	for i, h := range hosts {
 		dir, err := os.MkdirTemp(scratch, "m")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		t.Cleanup(func() { keepLogs(t, h.Name, filepath.Join(dir, "console.log"), filepath.Join(dir, "qemu.log")) })
 		all.Go(func() {
 			begin := time.Now()
@@ -112,9 +109,7 @@ func start(t *testing.T, disk, format string, hosts ...Host) []machine {
 		})
 	}
 	all.Wait()
-	if err := errors.Join(problems...); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(problems...))
 	return machines
 }
 
@@ -153,8 +148,6 @@ func keepLogs(t *testing.T, name string, patterns ...string) {
 func (m machine) run(argv ...string) string {
 	m.t.Helper()
 	out, err := m.Run(m.t.Context(), argv...)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	return out
 }

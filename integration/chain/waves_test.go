@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -43,9 +45,7 @@ func TestWaves(t *testing.T) {
 // bareDisk is the disk of a server of Debian's.
 func bareDisk(c *chain) (file, format string) {
 	file, err := Image(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	hosttest.NoError(c.t, err)
 	return file, "raw"
 }
 
@@ -76,9 +76,7 @@ func (w *waves) join() {
 	})
 	for _, m := range w.hosts {
 		state, err := m.State(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		w.recorded[m.Host.Name] = state
 	}
 	w.until("Nova has both hosts", func() (bool, string) {
@@ -150,23 +148,15 @@ func (w *waves) reach() {
 		// What takes seconds on a server takes minutes in an emulated one.
 		"gpustack_node_ready_retries": 240, "gpustack_node_ready_delay": 5,
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	w.write("inventory.json", string(inventory))
 	collection, err := filepath.Abs("../../ansible")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	place := filepath.Join(w.dir, "collections/ansible_collections/gpustack")
-	if err := errors.Join(os.MkdirAll(place, 0o755), os.Symlink(collection, filepath.Join(place, "nova"))); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(os.MkdirAll(place, 0o755), os.Symlink(collection, filepath.Join(place, "nova"))))
 	// The sockets of ssh need short names.
 	sockets, err := os.MkdirTemp(scratch, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	w.env = []string{
 		"ANSIBLE_HOME=" + w.dir + "/ansible", "ANSIBLE_LOCAL_TEMP=" + w.dir + "/local", "ANSIBLE_COLLECTIONS_PATH=" + w.dir + "/collections",
 		"ANSIBLE_SSH_ARGS=-F none -o ControlMaster=auto -o ControlPersist=600 -o UserKnownHostsFile=" + w.dir + "/known_hosts",
@@ -177,17 +167,13 @@ func (w *waves) reach() {
 
 func (w *waves) write(name, content string) {
 	w.t.Helper()
-	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
-		w.t.Fatal(err)
-	}
+	hosttest.NoError(w.t, os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600))
 }
 
 func (w *waves) read(name string) string {
 	w.t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.dir, name))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	hosttest.NoError(w.t, err)
 	return string(text)
 }
 
@@ -215,9 +201,7 @@ func (w *waves) play(playbook string, args ...string) (all map[string]recap, boo
 		})
 	}
 	log, err := os.Create(filepath.Join(w.dir, "ansible.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	// The masters of ssh, which go on for ten minutes, end with the first process of the namespace.
 	argv := []string{"--pid", "--fork", "--kill-child", "--mount-proc", "ansible-playbook", "-i", w.dir + "/inventory.json", "gpustack.nova." + playbook}
 	cmd := w.administrator(ctx, "unshare", append(argv, args...)...)
@@ -335,9 +319,7 @@ func (w *waves) ready() {
 			t.Error(err)
 		}
 		state, err := m.State(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		Server{Before: w.recorded[m.Host.Name], After: state}.isPrepared(t)
 	}
 	w.until("Nova has all GPUs", func() (bool, string) {
@@ -371,9 +353,7 @@ func (w *waves) undo() {
 			t.Errorf("%s: %+v, boots %d", name, r, boots[name])
 		}
 		state, err := m.State(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if diff := cmp.Diff(w.recorded[name], state); diff != "" {
 			t.Errorf("%s boots differently (-at first +now):\n%s", name, diff)
 		}

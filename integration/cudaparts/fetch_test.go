@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/cudaparts"
 )
 
@@ -14,17 +15,13 @@ func TestFetch(t *testing.T) {
 	for _, release := range cudaparts.Releases() {
 		for _, name := range []string{"libcuda1", "libnvidia-ml1", "libnvidia-ptxjitcompiler1"} {
 			part, err := cudaparts.Fetch(t.Context(), release, name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if file := filepath.Join(part.Dir, cudaparts.Folder, "lib*.so."+part.Upstream()); len(glob(t, file)) != 1 {
 				t.Errorf("no %s", file)
 			}
 		}
 		part, err := cudaparts.Cudart(t.Context(), release)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if file := filepath.Join(part.Dir, "usr/lib/x86_64-linux-gnu/libcudart.so."+part.Upstream()); len(glob(t, file)) != 1 {
 			t.Errorf("no %s", file)
 		}
@@ -37,8 +34,6 @@ func TestFetch(t *testing.T) {
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	found, err := filepath.Glob(pattern)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return found
 }

@@ -19,6 +19,7 @@ import (
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/nova/cloud"
 )
@@ -93,9 +94,7 @@ func newShelf(t testing.TB, hosts ...string) *shelf {
 	s := &shelf{roots: map[string]string{}, held: map[string]map[string]map[string]int{}}
 	for _, host := range hosts {
 		rows, err := database.rows(t.Context(), "SELECT uuid FROM nova_cell1.compute_nodes WHERE host = ?", host)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		s.roots[host] = "root of " + host
 		if len(rows) > 0 {
 			s.roots[host] = rows[0][0]
@@ -124,9 +123,7 @@ func (s *shelf) hold(consumer string, what ...string) {
 // nodeOf returns the id of the compute node of a host.
 func nodeOf(t *testing.T, host string) (id int64) {
 	t.Helper()
-	if err := database.SQL.QueryRowContext(t.Context(), "SELECT id FROM nova_cell1.compute_nodes WHERE host = ?", host).Scan(&id); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, database.SQL.QueryRowContext(t.Context(), "SELECT id FROM nova_cell1.compute_nodes WHERE host = ?", host).Scan(&id))
 	return id
 }
 
@@ -320,9 +317,7 @@ func TestAllocations(t *testing.T) {
 			s := newShelf(t, "gpu1", "gpu2", "gpu3", "gone")
 			test.rows(t, cell, s)
 			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer databases.Close()
 			if test.options.Proof == nil {
 				test.options.Proof = proof(t, evidence.Report("gpu1"), evidence.Report("gpu2"), evidence.Report("gpu3"))
@@ -354,9 +349,7 @@ func TestAllocations(t *testing.T) {
 func proof(t *testing.T, reports ...guest.Report) cleanup.Proof {
 	t.Helper()
 	p, err := cleanup.NewProof(reports, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return p
 }
 
@@ -370,18 +363,14 @@ func TestAllocationsUnread(t *testing.T) {
 	s.hold(UUID(1), "gpu1", "gpu1/1")
 	open := func(w novadb.Where) *novadb.Databases {
 		databases, err := novadb.Open(t.Context(), w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		t.Cleanup(func() { databases.Close() })
 		return databases
 	}
 	databases := open(novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
 	judge := func(d *novadb.Databases) (cleanup.AllocationReport, error) {
 		report, unread, err := find.Allocations(t.Context(), d, find.Options{}, s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return report, unread
 	}
 	s.failing = "gpu1_0000:88:00.0"
@@ -413,9 +402,7 @@ func TestAllocationsOfOneCell(t *testing.T) {
 	old := Row{"updated_at": Ago(time.Hour)}
 	cell.Instance(t, UUID(1), "gpu1", "deleted", "", InstanceDeleted(time.Hour), With(old))
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0"), Database: database.URL("nova_cell1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer databases.Close()
 	s := newShelf(t, "gpu1", "far")
 	far := database.find(t, "SELECT uuid FROM "+cell2.Name+".compute_nodes")
@@ -443,9 +430,7 @@ func TestAllocationsOfUnreadCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer databases.Close()
 	old := Row{"updated_at": Ago(time.Hour)}
 	cell.Instance(t, UUID(1), "gpu1", "active", "", With(old))
@@ -500,9 +485,7 @@ func TestManyAllocations(t *testing.T) {
 		s.hold(fmt.Sprintf("%036d", i), names[i/2], fmt.Sprintf("%s/%d", names[i/2], 1+i%2))
 	}
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer databases.Close()
 	begin := time.Now()
 	report, unread, err := find.Allocations(t.Context(), databases, find.Options{}, s)
@@ -552,9 +535,7 @@ func TestPlacementSilent(t *testing.T) {
 		t.Error(stdout)
 	}
 	conf, err := os.OpenFile(filepath.Join(root, "etc/nova/nova.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := conf.WriteString("\n[placement]\nauth_url = http://" + listen(t, func(net.Conn) {}) + "/v3\nusername = nova\npassword = x\nproject_name = service\n"); err != nil {
 		t.Fatal(err)
 	}

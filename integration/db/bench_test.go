@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // BenchmarkRepairMigration times the whole process on a cell of a million devices, of which 20 are
@@ -73,18 +75,14 @@ func (w world) bench(b *testing.B) {
 func selects(b *testing.B) int {
 	b.Helper()
 	n, err := strconv.Atoi(database.find(b, "SHOW GLOBAL STATUS LIKE 'Com_select'")[0][1])
-	if err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, err)
 	return n
 }
 
 func seconds(b *testing.B, act func(context.Context) error) float64 {
 	b.Helper()
 	begin := time.Now()
-	if err := act(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, act(b.Context()))
 	return time.Since(begin).Seconds()
 }
 

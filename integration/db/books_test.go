@@ -15,6 +15,7 @@ import (
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/nova/cloud"
 )
@@ -122,14 +123,10 @@ func TestBooks(t *testing.T) {
 			before := dump()
 
 			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer databases.Close()
 			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var found []cleanup.Finding
 			options := find.Options{Proof: proof}
 			if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
@@ -146,18 +143,12 @@ func TestBooks(t *testing.T) {
 				t.Errorf("%v, %s (%s), %d changes of Placement, recorded %d times", err, units[0].State, units[0].Note, b.changes, recorded)
 			}
 			if !test.settled {
-				if diff := cmp.Diff(booked, b.content()); diff != "" {
-					t.Errorf("Placement (-before +after):\n%s", diff)
-				}
-				if diff := cmp.Diff(before, dump()); diff != "" {
-					t.Errorf("rows (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "Placement", booked, b.content())
+				hosttest.EqualIn(t, "rows", before, dump())
 				return
 			}
 			want := map[string]map[string]map[string]int{u: {"provider of " + test.host: card}, uuid: {}}
-			if diff := cmp.Diff(want, b.content()); diff != "" {
-				t.Errorf("Placement (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "Placement", want, b.content())
 			if got := cell.Dump(t, "migrations", "status"); got[0][0] != "failed" {
 				t.Errorf("the migration is %s", got)
 			}
@@ -173,15 +164,9 @@ func TestBooks(t *testing.T) {
 				}
 			}
 			// And all of it goes back.
-			if err := repairer.Undo(t.Context(), units); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(booked, b.content()); diff != "" {
-				t.Errorf("Placement (-before +undone):\n%s", diff)
-			}
-			if diff := cmp.Diff(before, dump()); diff != "" {
-				t.Errorf("rows (-before +undone):\n%s", diff)
-			}
+			hosttest.NoError(t, repairer.Undo(t.Context(), units))
+			hosttest.EqualIn(t, "Placement", booked, b.content())
+			hosttest.EqualIn(t, "rows", before, dump())
 		})
 	}
 }
@@ -220,14 +205,10 @@ func TestBooksOfEvacuation(t *testing.T) {
 				b.held[uuid] = cloud.Allocations{Providers: test.migration, Project: "p", User: "u", Generation: &one}
 			}
 			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer databases.Close()
 			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2")}, []string{"gpu1"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var found []cleanup.Finding
 			options := find.Options{Proof: proof}
 			if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
@@ -238,9 +219,7 @@ func TestBooksOfEvacuation(t *testing.T) {
 			if err := repairer.PlanAllocations(t.Context(), units); err != nil || len(units) != 1 {
 				t.Fatalf("%d units, %v", len(units), err)
 			}
-			if err := repairer.Apply(t.Context(), units); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, repairer.Apply(t.Context(), units))
 			want, state := test.want, cleanup.Written
 			if want == nil {
 				want, state = test.instance, cleanup.Skipped
@@ -297,14 +276,10 @@ func TestBooksOfTwoEvacuations(t *testing.T) {
 			one := 1
 			b := &books{held: map[string]cloud.Allocations{u: {Providers: all, Project: "p", User: "u", Generation: &one}}}
 			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer databases.Close()
 			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, []string{"gpu1"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			options := find.Options{Proof: proof}
 			plan := func() []cleanup.Unit {
 				var found []cleanup.Finding
@@ -378,14 +353,10 @@ func TestBooksElsewhere(t *testing.T) {
 				b.held[consumer] = cloud.Allocations{Providers: providers, Project: "p", User: "u", Generation: &generation}
 			}
 			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer databases.Close()
 			proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu2"), evidence.Report("gpu3")}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var found []cleanup.Finding
 			options := find.Options{Proof: proof}
 			if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -116,9 +117,7 @@ func TestBusyRows(t *testing.T) {
 			t.Errorf("%q: summary (-want +got):\n%s", args, diff)
 		}
 	}
-	if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
-		t.Errorf("it has written (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "it has written", before, cell.Dump(t, "pci_devices"))
 	if o, _ := run("--all"); len(o.Findings) != 16 {
 		t.Errorf("--all: %q", lines(o))
 	}

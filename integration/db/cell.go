@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/uuid"
 )
 
@@ -34,17 +36,13 @@ func (db *DB) AddCell(t testing.TB, name string, mapping ...Row) *Cell {
 	t.Helper()
 	cell := &Cell{Database: Database{Name: "nova_" + name, db: db}, UUID: uuid.NewString()}
 	there, err := db.rows(t.Context(), "SELECT 1 FROM information_schema.schemata WHERE schema_name = ?", cell.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	// A database of that name is one that Reset has emptied.
 	if len(there) == 0 {
 		if _, err := db.SQL.ExecContext(t.Context(), "CREATE DATABASE "+cell.Name); err != nil {
 			t.Fatal(err)
 		}
-		if err := db.copySchema(t.Context(), cell.Name); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, db.copySchema(t.Context(), cell.Name))
 	}
 	db.columns[cell.Name] = db.columns[cell1Database]
 	row := Row{"uuid": cell.UUID, "name": name, "transport_url": "none:///", "database_connection": cell.URL(), "disabled": false}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -47,13 +49,10 @@ func TestAllCells(t *testing.T) {
 	// One cell by its URL: what it does not have may be anywhere, unless nova_api tells.
 	url := database.URL("nova_cell1")
 	got, _ = findings(t, root, "--database", url)
-	if diff := cmp.Diff([]string{"gpu1 0000:80:00.0 A unknown", "gpu1 0000:81:00.0 A unknown", "gpu1 0000:82:00.0 A unknown", "gpu1 0000:83:00.0 A unknown"}, got); diff != "" {
-		t.Errorf("--database (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "--database",
+		[]string{"gpu1 0000:80:00.0 A unknown", "gpu1 0000:81:00.0 A unknown", "gpu1 0000:82:00.0 A unknown", "gpu1 0000:83:00.0 A unknown"}, got)
 	got, _ = findings(t, root, "--database", url, "--api-database", database.URL("nova_api"))
-	if diff := cmp.Diff(want[:4], got); diff != "" {
-		t.Errorf("--api-database (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "--api-database", want[:4], got)
 
 	// A cell that does not answer makes what is absent unknown, everywhere, and is said.
 	if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_api.cell_mappings SET database_connection = 'mysql+pymysql://nova:hunter2@127.0.0.1:1/nova_cell2' WHERE name = 'cell2'"); err != nil {

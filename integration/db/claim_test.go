@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/integration/evidence"
 )
@@ -23,9 +24,7 @@ func groupOf(t *testing.T, uuid string, members, asked, domain []string) func(*g
 		all := []pci.Address{}
 		for _, text := range list {
 			a, err := pci.ParseAddress(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			all = append(all, a)
 		}
 		return all
@@ -161,9 +160,7 @@ func TestClaim(t *testing.T) {
 			root := machine(t)
 			args := []string{"--claim", "--guests", evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, test.holds(t)))}
 			found, _ := findings(t, root, args...)
-			if diff := cmp.Diff(test.found, found); diff != "" {
-				t.Errorf("found (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "found", test.found, found)
 			stdout, _, _ := repairMigration(t, root, append(args, "-o", "json")...)
 			var r repairOutput
 			if err := json.Unmarshal([]byte(stdout), &r); err != nil || len(r.Findings) == 0 || !strings.Contains(r.Findings[0].Reason, test.reason) {
@@ -198,9 +195,7 @@ func TestGroupIsOpen(t *testing.T) {
 	args := []string{"--guests", evidence.Write(t, evidence.Report("gpu1", evidence.Stopped, groupOf(t, UUID(1), []string{first, audio}, []string{first}, nil)))}
 	root := machine(t)
 	found, _ := findings(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
-	if diff := cmp.Diff([]string{"gpu1 " + audio + " L suspicious"}, found); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, []string{"gpu1 " + audio + " L suspicious"}, found)
 	if got := cell.Dump(t, "pci_devices", "status"); !cmp.Equal(got, [][]string{{"allocated"}, {"allocated"}}) {
 		t.Errorf("%q", got)
 	}
@@ -234,9 +229,7 @@ func TestUndoClaim(t *testing.T) {
 		if err == nil || !strings.Contains(string(out), test.want) {
 			t.Errorf("%s: %v: %s", name, err, out)
 		}
-		if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
-			t.Errorf("%s (-before +after):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, before, cell.Dump(t, "pci_devices"))
 	}
 	if out, err := exec.Command(gpustack, "undo", "--root", root, "--yes", "--host-is-off", "gpu1").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

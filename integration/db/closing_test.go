@@ -16,6 +16,7 @@ import (
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/nova/cloud"
 )
@@ -68,18 +69,14 @@ func newTries(t *testing.T, address string, hosts ...string) *tries {
 		return all
 	}
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: at(address, "nova_cell1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { databases.Close() })
 	var reports []guest.Report
 	for _, host := range hosts {
 		reports = append(reports, evidence.Report(host))
 	}
 	proof, err := cleanup.NewProof(reports, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	options := find.Options{Proof: proof}
 	var found []cleanup.Finding
 	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
@@ -161,25 +158,15 @@ func TestCloseTogether(t *testing.T) {
 			if got := d.cell.Dump(t, "instance_extra", "migration_context")[0][0]; got != "NULL" {
 				t.Errorf("migration_context is left: %s", got)
 			}
-			if diff := cmp.Diff(test.frees, d.freed(t)); diff != "" {
-				t.Errorf("Nova frees (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "Nova frees", test.frees, d.freed(t))
 			planned := map[string]int{}
 			for _, device := range d.units[0].Devices {
 				planned[device.Host]++
 			}
-			if diff := cmp.Diff(test.frees, planned); diff != "" {
-				t.Errorf("the plan frees (-want +got):\n%s", diff)
-			}
-			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(before, d.tables()); diff != "" {
-				t.Errorf("rows (-before +undone):\n%s", diff)
-			}
-			if diff := cmp.Diff(d.before, d.placement.content()); diff != "" {
-				t.Errorf("Placement (-before +undone):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "the plan frees", test.frees, planned)
+			hosttest.NoError(t, d.repairer.Undo(t.Context(), d.units))
+			hosttest.EqualIn(t, "rows", before, d.tables())
+			hosttest.EqualIn(t, "Placement", d.before, d.placement.content())
 		})
 	}
 }
@@ -193,26 +180,18 @@ func TestCloseTogetherCut(t *testing.T) {
 		d.placement.pending.Wait()
 		switch got := d.statuses(t); got {
 		case "3 error, 4 error, 5 error, 6 migrating":
-			if diff := cmp.Diff(d.before, d.placement.content()); diff != "" {
-				t.Errorf("Placement (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "Placement", d.before, d.placement.content())
 			if d.units[0].State != cleanup.Skipped {
 				t.Errorf("state %s", d.units[0].State)
 			}
 		case "3 failed, 4 failed, 5 failed, 6 failed":
 			want := map[string]map[string]map[string]int{d.uuid: {"provider of gpu1": oneCard}}
-			if diff := cmp.Diff(want, d.placement.content()); diff != "" {
-				t.Errorf("Placement (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "Placement", want, d.placement.content())
 			if d.units[0].State != cleanup.Written {
 				t.Errorf("state %s", d.units[0].State)
 			}
-			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(before[3], d.tables()[3]); diff != "" {
-				t.Errorf("rows (-before +undone):\n%s", diff)
-			}
+			hosttest.NoError(t, d.repairer.Undo(t.Context(), d.units))
+			hosttest.EqualIn(t, "rows", before[3], d.tables()[3])
 		default:
 			t.Errorf("some are closed: %s", got)
 		}
@@ -252,9 +231,7 @@ func TestCloseTogetherCut(t *testing.T) {
 			if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, repair.ErrUnknown) {
 				t.Fatalf("%v, state %s", err, d.units[0].State)
 			}
-			if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, d.repairer.Recover(t.Context(), d.units, false))
 			agree(t, d, before)
 		})
 	}
@@ -279,12 +256,8 @@ func TestCloseTogetherChanged(t *testing.T) {
 				t.Errorf("%v, %s (%s)", err, d.units[0].State, d.units[0].Note)
 			}
 			t.Log(d.units[0].Note)
-			if diff := cmp.Diff(before, d.tables()); diff != "" {
-				t.Errorf("rows (-before +after):\n%s", diff)
-			}
-			if diff := cmp.Diff(d.before, d.placement.content()); diff != "" {
-				t.Errorf("Placement (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "rows", before, d.tables())
+			hosttest.EqualIn(t, "Placement", d.before, d.placement.content())
 		})
 	}
 }

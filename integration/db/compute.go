@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/uuid"
 )
 
@@ -81,8 +83,6 @@ func (c *Cell) Compute(t testing.TB, host string, options ...HostOption) int64 {
 func (db *DB) find(t testing.TB, query string, args ...any) [][]string {
 	t.Helper()
 	rows, err := db.rows(t.Context(), query, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return rows
 }

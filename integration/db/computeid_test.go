@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -103,9 +102,7 @@ func TestComputeIDOfAllocations(t *testing.T) {
 			}
 			s.hold(u, test.holds...)
 			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer databases.Close()
 			report, unread, err := find.Allocations(t.Context(), databases, find.Options{Proof: proof(t, evidence.Report("gpu1"), evidence.Report("gpu2"), evidence.Report("gpu3"))}, s)
 			if err != nil || unread != nil || !report.Judged {
@@ -115,9 +112,7 @@ func TestComputeIDOfAllocations(t *testing.T) {
 			for _, f := range report.Findings {
 				got = append(got, fmt.Sprintf("%s %s: %s", f.Name, f.Verdict, f.Reason))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 
 	"github.com/go-sql-driver/mysql"
 )
@@ -16,9 +17,7 @@ import (
 func open(t *testing.T, url string, limits novadb.Limits) novadb.Cell {
 	t.Helper()
 	databases, err := novadb.Open(t.Context(), novadb.Where{Database: url, Limits: limits})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { databases.Close() })
 	return databases.Cells[0]
 }
@@ -33,14 +32,10 @@ func TestCommitLimit(t *testing.T) {
 	commit := func(cell novadb.Cell, text string) error {
 		t.Helper()
 		conn, err := cell.DB.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer conn.Close()
 		tx, err := conn.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer tx.Rollback()
 		if _, err := tx.ExecContext(t.Context(), "UPDATE pci_devices SET label = ?", text); err != nil {
 			t.Fatal(err)
@@ -91,20 +86,14 @@ func TestSession(t *testing.T) {
 	variables := func(cell novadb.Cell) (lock, wait int, zone string) {
 		t.Helper()
 		conn, err := cell.DB.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer conn.Close()
 		err = conn.QueryRowContext(t.Context(), "SELECT @@innodb_lock_wait_timeout, @@wsrep_sync_wait, @@time_zone").Scan(&lock, &wait, &zone)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return lock, wait, zone
 	}
 	held, err := cell.DB.Conn(t.Context()) // so that the next one is new
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for range 2 {
 		if lock, wait, zone := variables(cell); lock != 10 || wait != 7 || zone != "+00:00" {
 			t.Errorf("innodb_lock_wait_timeout %d, wsrep_sync_wait %d, time_zone %s", lock, wait, zone)

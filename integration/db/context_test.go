@@ -16,6 +16,7 @@ import (
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
+	"gpustack/host/hosttest"
 )
 
 // leftContext makes an instance on gpu1 whose migration to gpu2 has ended and has left its
@@ -95,9 +96,7 @@ func TestContextLeft(t *testing.T) {
 				t.Fatalf("exit status %d, %s%s", status, stdout, stderr)
 			}
 			if !test.cleared {
-				if diff := cmp.Diff(before, dump()); diff != "" {
-					t.Errorf("(-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "before and after", before, dump())
 				return
 			}
 			if cell.context(t) != "NULL" {
@@ -117,9 +116,7 @@ func TestContextLeft(t *testing.T) {
 			if out, err := exec.Command(gpustack, "undo", "--root", root, "--yes").CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
-			if diff := cmp.Diff(before, dump()); diff != "" {
-				t.Errorf("(-before +undone):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and undone", before, dump())
 		})
 	}
 }
@@ -130,9 +127,7 @@ func newContext(t *testing.T) (cell *Cell, proxy *Proxy, repairer *repair.Repair
 	cell, _ = leftContext(t, "failed")
 	proxy = NewProxy(t)
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: at(proxy.Address, "nova_cell1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { databases.Close() })
 	var found []cleanup.Finding
 	if _, _, err := find.RowsAndPools(t.Context(), databases, find.Options{}, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
@@ -163,9 +158,7 @@ func TestContextCommitUnknown(t *testing.T) {
 			if err := repairer.Apply(t.Context(), units); !errors.Is(err, repair.ErrUnknown) || units[0].State != cleanup.Begun {
 				t.Fatalf("%v, state %s", err, units[0].State)
 			}
-			if err := repairer.Recover(t.Context(), units, false); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, repairer.Recover(t.Context(), units, false))
 			state, context := cleanup.Written, "NULL"
 			if test.side == repair.Before {
 				state, context = cleanup.Skipped, before
@@ -239,9 +232,7 @@ func TestContextMeanwhile(t *testing.T) {
 	t.Run("it has a context again after", func(t *testing.T) {
 		cell, _, repairer, units := newContext(t)
 		before := cell.context(t)
-		if err := repairer.Apply(t.Context(), units); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, repairer.Apply(t.Context(), units))
 		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.instance_extra SET migration_context = ?", before); err != nil {
 			t.Fatal(err)
 		}

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/service"
 
 	"github.com/go-sql-driver/mysql"
-	"github.com/google/go-cmp/cmp"
 )
 
 // TestSchema: the tables are there, and cell0 and another cell have those of cell1 with
@@ -37,9 +37,7 @@ func TestSchema(t *testing.T) {
 		}
 	}
 	for _, cell := range []*Cell{database.Cell0, cell2} {
-		if diff := cmp.Diff(want, tables(cell.Name)); diff != "" {
-			t.Errorf("%s: %s", cell.Name, diff)
-		}
+		hosttest.EqualIn(t, cell.Name, want, tables(cell.Name))
 	}
 	if api := tables(apiDatabase); !strings.Contains(api, "CREATE TABLE `instance_mappings`") {
 		t.Error("no instance_mappings")
@@ -57,9 +55,7 @@ func TestPassword(t *testing.T) {
 		{database.SocketRoot, func(u *url.URL) (string, string) { return "unix", u.Query().Get("unix_socket") }},
 	} {
 		text, err := os.ReadFile(filepath.Join(test.root, "etc/nova/nova.conf"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		found := regexp.MustCompile(`(?m)^connection = (.*)$`).FindAllSubmatch(text, -1)
 		if len(found) != 2 {
 			t.Fatalf("connections: %q", found)
@@ -70,17 +66,13 @@ func TestPassword(t *testing.T) {
 				t.Errorf("%s: the password needs no reading", value)
 			}
 			u, err := url.Parse(strings.ReplaceAll(value, "$$", "$"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			config := mysql.NewConfig()
 			config.User, config.DBName = u.User.Username(), strings.TrimPrefix(u.Path, "/")
 			config.Passwd, _ = u.User.Password()
 			config.Net, config.Addr = test.dial(u)
 			connector, err := mysql.NewConnector(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			conn := sql.OpenDB(connector)
 			defer conn.Close()
 			var got string
@@ -102,27 +94,19 @@ func TestCells(t *testing.T) {
 		{"cell0", database.URL("nova_cell0"), "0"},
 		{"cell1", database.URL("nova_cell1"), "0"},
 	}
-	if diff := cmp.Diff(want, mappings()); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, mappings())
 	cell2 := database.AddCell(t, "cell2", Row{"disabled": true, "database_connection": Template("nova_cell2")})
 	added := append(want, []string{"cell2", "{scheme}://{username}:{password}@{hostname}:{port}/nova_cell2?{query}", "1"})
-	if diff := cmp.Diff(added, mappings()); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, added, mappings())
 	node := cell2.Compute(t, "gpu9")
 	cell2.Card(t, node, "0000:84:00.0", "available", "")
 	if tracked := database.Track(t, cell2, node, cell2.Reported(t, node)); tracked.Offers["K4200"] != 1 {
 		t.Errorf("%+v", tracked)
 	}
 	cell2.Instance(t, UUID(1), "gpu9", "active", "")
-	if diff := cmp.Diff([][]string{{UUID(1), cell2.id}}, database.API.Dump(t, "instance_mappings", "instance_uuid", "cell_id")); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, [][]string{{UUID(1), cell2.id}}, database.API.Dump(t, "instance_mappings", "instance_uuid", "cell_id"))
 	reset(t)
-	if diff := cmp.Diff(want, mappings()); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, mappings())
 	again := database.AddCell(t, "cell2")
 	if rows := again.Dump(t, "instances"); rows != nil {
 		t.Errorf("a cell that was there has %q", rows)
@@ -184,25 +168,20 @@ func TestRows(t *testing.T) {
 		{"2", "1", "2", "NULL", "0000:88:00.0", "available", "NULL", "NULL", "NULL", "{}", "label_10de_11b4", "pci_0000_88_00_0"},
 		{"3", "2", "0", "NULL", "0000:84:00.0", "allocated", UUID(1), UUID(7), "1", "{}", "label_10de_11b4", "pci_0000_84_00_0"},
 	}
-	if diff := cmp.Diff(want, cell.Dump(t, "pci_devices", "id", "compute_node_id", "deleted", "parent_addr", "address", "status", "instance_uuid", "request_id", "numa_node", "extra_info", "label", "dev_id")); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, cell.Dump(t, "pci_devices",
+		"id", "compute_node_id", "deleted", "parent_addr", "address", "status", "instance_uuid", "request_id", "numa_node", "extra_info", "label", "dev_id"))
 	cell.Instance(t, UUID(1), "gpu1", "active", "resize_migrating")
 	cell.Instance(t, UUID(2), "", "deleted", "", InstanceDeleted(time.Hour), Asks(""))
 	want = [][]string{
 		{UUID(1), "gpu1", "active", "resize_migrating", "0"},
 		{UUID(2), "NULL", "deleted", "NULL", "2"},
 	}
-	if diff := cmp.Diff(want, cell.Dump(t, "instances", "uuid", "host", "vm_state", "task_state", "deleted")); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, cell.Dump(t, "instances", "uuid", "host", "vm_state", "task_state", "deleted"))
 	id := cell.Migration(t, 42, UUID(1), "resize", "migrating", "gpu1", "gone")
 	cell.Context(t, UUID(1), id, []int64{from}, []int64{to})
 	rows := cell.Dump(t, "instance_extra", "pci_requests", "migration_context")
 	request := fmt.Sprintf(`[{"count": 1, "spec": [{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}], "alias_name": "K4200", "is_new": false, "numa_policy": "legacy", "request_id": "%s", "requester_id": null}]`, RequestOf(UUID(1)))
-	if diff := cmp.Diff([]string{request, "[]"}, []string{rows[0][0], rows[1][0]}); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, []string{request, "[]"}, []string{rows[0][0], rows[1][0]})
 	type list struct {
 		Data struct {
 			Objects []struct {
@@ -236,13 +215,9 @@ func TestRows(t *testing.T) {
 // TestDoesNotStart: a harness that cannot be had says why, and leaves nothing.
 func TestDoesNotStart(t *testing.T) {
 	dir, err := os.MkdirTemp("", "gpustack-db-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.MkdirAll(filepath.Join(dir, "root/etc/nova/nova.conf"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(dir, "root/etc/nova/nova.conf"), 0o755))
 	if _, err := Start(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "nova.conf: file exists") {
 		t.Error(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
@@ -17,17 +19,11 @@ import (
 func checkDocument(t testing.TB, command string, printed []byte) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs/schema", strings.ReplaceAll(command, " ", "-")+".json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var schema jsonschema.Schema
-	if err := json.Unmarshal(text, &schema); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(text, &schema))
 	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var document any
 	err = json.Unmarshal(printed, &document)
 	if err == nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // Dump is a table in the order of its primary key, for a comparison of before and
@@ -26,9 +28,7 @@ func (d Database) Dump(t testing.TB, table string, columns ...string) [][]string
 		all = columns
 	}
 	rows, err := d.db.rows(t.Context(), fmt.Sprintf("SELECT %s FROM %s.`%s` ORDER BY %s", strings.Join(all, ", "), d.Name, table, strings.Join(key, ", ")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return rows
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/integration/terminal"
 )
@@ -19,9 +20,7 @@ import (
 // the other commands.
 func TestRepairExamples(t *testing.T) {
 	help, err := exec.Command(gpustack, "help", "repair-migration").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, section, _ := strings.Cut(string(help), "\nEXAMPLES\n")
 	var lines []string
 	for line := range strings.Lines(section) {
@@ -51,9 +50,7 @@ func TestRepairExamples(t *testing.T) {
 		"gpustack": "exec " + gpustack + ` "$@" --root ` + root,
 		"ssh":      fmt.Sprintf(`[ "$2 $3 $4 $5 $6" = "gpustack host guests -o json" ] || exit 255; case $1 in gpu1) cat %s ;; gpu2) cat %s ;; *) exit 255 ;; esac`, reports["gpu1"], reports["gpu2"]),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 	}
 	repaired := false
 	for _, line := range lines {

@@ -7,12 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 )
 
@@ -26,9 +25,7 @@ func TestPurged(t *testing.T) {
 			cell.Card(t, cell.Compute(t, "gpu1"), first, "allocated", UUID(1))
 			database.API.Insert(t, "instance_mappings", Row{"instance_uuid": UUID(1), "cell_id": cell.id, "project_id": "p", "user_id": "u", "queued_for_delete": deleted})
 			found, _ := findings(t, machine(t))
-			if diff := cmp.Diff([]string{"gpu1 " + first + " " + want}, found); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, []string{"gpu1 " + first + " " + want}, found)
 			stdout, _, _ := repairMigration(t, machine(t))
 			if says := strings.Contains(stdout, "in no cell; its mapping says that it was deleted (queued_for_delete)"); says != (deleted == true) {
 				t.Errorf("%s", stdout)
@@ -63,18 +60,14 @@ func TestEvacuatedBesideError(t *testing.T) {
 		}
 	}
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: cell.URL()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer databases.Close()
 	one := 1
 	books := &placement{left: map[string]bool{}, refuse: map[string]bool{}, held: map[string]cloud.Allocations{
 		u: {Providers: map[string]map[string]int{"provider of gpu1": oneCard, "provider of gpu2": oneCard}, Project: "p", User: "u", Generation: &one},
 	}}
 	proof, err := cleanup.NewProof(nil, []string{"gpu1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	options := find.Options{Proof: proof}
 	var all []cleanup.Finding
 	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { all = append(all, f) }); err != nil {
@@ -85,13 +78,9 @@ func TestEvacuatedBesideError(t *testing.T) {
 	if err := errors.Join(repairer.PlanAllocations(t.Context(), units), repairer.Apply(t.Context(), units)); err != nil || len(units) != 1 || units[0].State != cleanup.Written {
 		t.Fatalf("%+v, %v", units, err)
 	}
-	if diff := cmp.Diff([][]string{{"3", "failed"}, {"4", "done"}}, cell.Dump(t, "migrations", "id", "status")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, [][]string{{"3", "failed"}, {"4", "done"}}, cell.Dump(t, "migrations", "id", "status"))
 	// nova-compute of gpu1 releases its allocation when it starts, for the evacuation's record.
-	if diff := cmp.Diff(map[string]map[string]map[string]int{u: {"provider of gpu1": oneCard, "provider of gpu2": oneCard}}, books.content()); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement", map[string]map[string]map[string]int{u: {"provider of gpu1": oneCard, "provider of gpu2": oneCard}}, books.content())
 	if keeps() {
 		t.Error("Nova does not free the device")
 	}

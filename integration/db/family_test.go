@@ -9,6 +9,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/repair"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -74,9 +75,7 @@ func TestPlannedBetween(t *testing.T) {
 	var rb *repair.Repairer
 	var ub []cleanup.Unit
 	d.repairer.Placement = &interposed{placement: d.placement, meanwhile: func() { rb, ub = d.planned(t) }}
-	if err := errors.Join(d.repairer.Apply(t.Context(), d.units), d.repairer.Undo(t.Context(), d.units)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(d.repairer.Apply(t.Context(), d.units), d.repairer.Undo(t.Context(), d.units)))
 	if err := rb.Apply(t.Context(), ub); ub[0].State != cleanup.Skipped {
 		t.Errorf("state %s (%s), %v", ub[0].State, ub[0].Note, err)
 	}

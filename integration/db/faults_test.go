@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -50,19 +49,13 @@ func TestServerKilled(t *testing.T) {
 		root := machine(t)
 		args := []string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s"}
 		cmd := exec.Command(gpustack, args...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, cmd.Start())
 		time.Sleep(time.Duration(rand.IntN(150)) * time.Millisecond)
-		if err := database.Server.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, database.Server.Kill())
 		if cmd.Wait() != nil {
 			interrupted++
 		}
-		if err := database.Server.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, database.Server.Start(t.Context()))
 		var after []string
 		until(t, func() bool {
 			_, err := database.SQL.ExecContext(t.Context(), "SELECT 1")
@@ -92,9 +85,7 @@ func TestServerKilled(t *testing.T) {
 		}
 		// What the journal says of each run was written, once.
 		history, err := exec.Command(gpustack, "history", "--root", root, "-o", "json").Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if n := strings.Count(string(history), `"state":"repaired"`); n != rows || strings.Contains(string(history), `"status":"applying"`) {
 			t.Fatalf("kill %d: the journal has %d repairs:\n%s", i, n, history)
 		}
@@ -124,9 +115,7 @@ func TestRowLocked(t *testing.T) {
 	}
 	defer database.SQL.ExecContext(t.Context(), "SET GLOBAL innodb_lock_wait_timeout = 50")
 	tx, err := database.SQL.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer tx.Rollback()
 	if _, err := tx.ExecContext(t.Context(), "UPDATE nova_cell1.pci_devices SET label = 'x'"); err != nil {
 		t.Fatal(err)
@@ -135,12 +124,8 @@ func TestRowLocked(t *testing.T) {
 	if status != 1 || !strings.Contains(stderr, "Error 1205") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
-	if err := tx.Rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
+	hosttest.NoError(t, tx.Rollback())
+	hosttest.EqualIn(t, "before and after", before, states(t, cell))
 }
 
 // TestRowsChange: other sessions change what repairs were planned from, all the time:
@@ -161,9 +146,7 @@ func TestRowsChange(t *testing.T) {
 		done <- err
 	}()
 	_, stderr, status := repairMigration(t, root, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, <-done)
 	if status == 1 {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
@@ -202,9 +185,7 @@ func TestRefused(t *testing.T) {
 			if status != 1 || !strings.Contains(stderr, test.want) {
 				t.Errorf("exit status %d, %s", status, stderr)
 			}
-			if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, states(t, cell))
 		})
 	}
 }

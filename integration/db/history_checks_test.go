@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 )
 
 // offers are the functions that Nova can assign to a guest, as "gpu1 0000:84:00.0".
@@ -113,9 +114,7 @@ func (p *play) fail(format string, args ...any) {
 // disagree returns, by instance, how rows and allocations disagree.
 func (p *play) disagree() map[string]string {
 	held, err := p.lab.placement.Allocated(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	hosttest.NoError(p.t, err)
 	all := map[string]string{}
 	for _, g := range p.w.guests {
 		instance := database.find(p.t, "SELECT COALESCE(host, ''), deleted FROM nova_cell1.instances WHERE uuid = ?", g.uuid)
@@ -169,9 +168,7 @@ type moved struct{ statuses, held string }
 
 func (p *play) moved() map[string]moved {
 	held, err := p.lab.placement.Allocated(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	hosttest.NoError(p.t, err)
 	all := map[string]moved{}
 	for _, g := range p.w.guests {
 		of := moved{held: fmt.Sprint(held[g.uuid])}
@@ -259,9 +256,7 @@ func (p *play) checkUnit(o *operator, u cleanup.Unit) {
 		return
 	}
 	held, err := p.lab.placement.Allocated(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	hosttest.NoError(p.t, err)
 	for consumer, before := range u.Placement.Before.Migrations {
 		if len(before.Providers) > 0 && len(held[consumer]) > 0 {
 			p.fail("3: %s of %s was written by %s, and migration %s holds %s again", u.Name(), u.Instance, o.name, consumer[:8], held[consumer])

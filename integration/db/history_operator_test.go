@@ -19,6 +19,7 @@ import (
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -72,9 +73,7 @@ type killed struct{}
 func newOperator(t *testing.T, name string, p *Placement) *operator {
 	t.Helper()
 	target, err := url.Parse(p.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
 		r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, "/placement")
@@ -86,13 +85,9 @@ func newOperator(t *testing.T, name string, p *Placement) *operator {
 		"auth_url": o.cloud.URL, "username": o.cloud.User, "password": o.cloud.Password, "project_name": o.cloud.Project, "user_domain_name": "Default", "project_domain_name": "Default",
 	})
 	connected, err := cloud.Connect(t.Context(), cloud.Options{Service: service})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	client, err := connected.Placement()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	o.client = client
 	return o
 }
@@ -221,9 +216,7 @@ func (o *operator) open(t *testing.T, account string, options find.Options) {
 	o.proxy = NewProxy(t)
 	address := strings.Replace(at(o.proxy.Address, "nova_cell1"), "//"+User+":", "//"+account+":", 1)
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: address})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	o.databases, o.options = databases, options
 }
 

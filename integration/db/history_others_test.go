@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // others are what goes on beside a run: Nova, and transactions of others.
@@ -57,9 +59,7 @@ func (p *play) nova(what, which string) {
 	switch what {
 	case "nova":
 		h, err := p.w.host(which)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		hosttest.NoError(p.t, err)
 		if !h.up() || h.deleted {
 			p.note("nova-compute of %s does not run", which)
 			return
@@ -71,9 +71,7 @@ func (p *play) nova(what, which string) {
 		}
 	case "save":
 		n, err := strconv.Atoi(which)
-		if err != nil {
-			p.t.Fatal(err)
-		}
+		hosttest.NoError(p.t, err)
 		g, err := p.w.guest(n)
 		if err != nil {
 			p.note("%s: %v", what, err)
@@ -89,8 +87,8 @@ func (p *play) nova(what, which string) {
 	if rowsLocked(p.t) {
 		p.note("%s %s waits for locks", what, which)
 		p.others.begin(p.t.Context(), whole)
-	} else if err := whole(p.t.Context()); err != nil {
-		p.t.Fatal(err)
+	} else {
+		hosttest.NoError(p.t, whole(p.t.Context()))
 	}
 }
 
@@ -99,9 +97,7 @@ func (p *play) nova(what, which string) {
 // ends the run's transaction. The next one of so many gets its locks before the run tries again.
 func (p *play) deadlock(times string) {
 	most, err := strconv.Atoi(times)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	hosttest.NoError(p.t, err)
 	if rowsLocked(p.t) {
 		p.note("no deadlock: rows are locked")
 		return
@@ -112,9 +108,7 @@ func (p *play) deadlock(times string) {
 		if n > 0 {
 			continue
 		}
-		if err := <-locked; err != nil {
-			p.t.Fatal(err)
-		}
+		hosttest.NoError(p.t, <-locked)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 )
 
 // play is a history that is carried out: steps of the world, then its rows, then what operators
@@ -167,9 +168,7 @@ func (p *play) run(name string, faults []string) error {
 	o, before, entries := p.operators[name], p.rows(), len(p.operators[name].entries)
 	err := o.run(p.t.Context())
 	p.points = o.points
-	if err := p.others.end(); err != nil {
-		p.t.Fatal(err)
-	}
+	hosttest.NoError(p.t, p.others.end())
 	alive := slices.ContainsFunc(p.w.hosts, func(h *realHost) bool { return h.up() && slices.Contains(p.off, h.name) })
 	switch {
 	case alive && len(o.entries) > entries:
@@ -282,9 +281,7 @@ func (p *play) action(o *operator, what string) func() {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if err := p.prepare(what, nil); err != nil {
-			p.t.Fatal(err)
-		}
+		hosttest.NoError(p.t, p.prepare(what, nil))
 		other := p.operators[what]
 		err := other.run(p.t.Context())
 		p.note("meanwhile %s: %v; points: %s", what, err, strings.Join(other.seen, ", "))
@@ -363,9 +360,7 @@ func (p *play) insert() {
 			}
 		}
 	}
-	if err := p.lab.placement.Allocate(t.Context(), held, migrations); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, p.lab.placement.Allocate(t.Context(), held, migrations))
 	p.agreed = map[string]bool{}
 	disagree := p.disagree()
 	for _, g := range w.guests {
@@ -390,9 +385,7 @@ func (p *play) end() {
 		if len(o.entries) == 0 {
 			continue
 		}
-		if err := p.prepare(o.name, nil); err != nil {
-			p.t.Fatal(err)
-		}
+		hosttest.NoError(p.t, p.prepare(o.name, nil))
 		if err := o.recover(ctx); err != nil {
 			p.note("%s recovers: %v", o.name, err)
 		}
@@ -412,9 +405,7 @@ func (p *play) end() {
 func (p *play) String() string {
 	rows := p.rows()
 	held, err := p.lab.placement.Allocated(p.t.Context())
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	hosttest.NoError(p.t, err)
 	for consumer, providers := range held {
 		rows = append(rows, consumer+" holds "+strings.Join(providers, ", "))
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 )
 
 // deniedUser is an account that may not update migrations.
@@ -18,18 +19,14 @@ func startHistories(t *testing.T) *historyLab {
 	t.Helper()
 	reset(t)
 	p, err := database.StartPlacement(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	l := &historyLab{placement: p}
 	t.Cleanup(func() {
 		if err := errors.Join(p.Stop(), database.Reset(context.WithoutCancel(t.Context()))); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := p.Provide(t.Context(), "gpu1", "gpu2"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, p.Provide(t.Context(), "gpu1", "gpu2"))
 	for _, statement := range []string{
 		"CREATE USER IF NOT EXISTS " + deniedUser + "@'127.0.0.1' IDENTIFIED BY '" + database.Password + "'",
 		"GRANT SELECT ON nova_cell1.* TO " + deniedUser + "@'127.0.0.1'",

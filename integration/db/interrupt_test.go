@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -41,9 +40,7 @@ func TestInterruptedQuestion(t *testing.T) {
 				if status := s.Wait(); status != 130 || !strings.Contains(s.Output(), "\ngpustack: error: interrupted, nothing was changed\n") {
 					t.Errorf("exit status %d:\n%s", status, s.Output())
 				}
-				if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
-					t.Errorf("%s (-before +after):\n%s", args[0], diff)
-				}
+				hosttest.EqualIn(t, args[0], before, cell.Dump(t, "pci_devices"))
 			}
 			ask("repair-migration", "--host-is-off", "gpu1", "--apply", "--wait", "1s")
 			if _, err := os.Stat(filepath.Join(root, "var")); !os.IsNotExist(err) {

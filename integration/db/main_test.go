@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/binary"
 )
 
@@ -34,7 +35,5 @@ func TestMain(m *testing.M) {
 // reset gives a test empty databases.
 func reset(t *testing.T) {
 	t.Helper()
-	if err := database.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, database.Reset(t.Context()))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/integration/evidence"
 )
@@ -15,9 +16,7 @@ import (
 // arguments with the hosts' reports.
 func many(t testing.TB, hosts, each int) (args []string) {
 	t.Helper()
-	if err := database.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, database.Reset(t.Context()))
 	for h := range hosts {
 		name := fmt.Sprintf("gpu%d", h)
 		node := database.Cell1.Compute(t, name)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // maxRSS runs gpustack and returns its output and the most memory that it has had, in MiB
@@ -26,8 +28,6 @@ sys.exit(status)`
 		t.Fatalf("%v\n%s", err, text)
 	}
 	n, err := strconv.Atoi(string(kib))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text), float64(n) / 1024
 }

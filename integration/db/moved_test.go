@@ -14,6 +14,7 @@ import (
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/nova/cloud"
 )
@@ -66,23 +67,17 @@ func newArrival(t *testing.T, m move) *arrival {
 	}}
 	t.Cleanup(d.placement.pending.Wait)
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: database.URL("nova_cell1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { databases.Close() })
 	proof, err := cleanup.NewProof(m.reports, m.off)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	options := find.Options{Proof: proof, All: true}
 	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { d.found = append(d.found, f) }); err != nil {
 		t.Fatal(err)
 	}
 	d.repairer = &repair.Repairer{Databases: databases, Options: options, Placement: d.placement, Record: func([]cleanup.Unit) error { return nil }}
 	d.units, _, err = d.repairer.Plan(t.Context(), d.found, 10)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return d
 }
 
@@ -107,16 +102,12 @@ func (d *arrival) reboot(t *testing.T) string {
 	owned(nil)
 	defer owned(d.uuid)
 	answer, err := database.oracle.ask(t.Context(), map[string]any{"ask": "devices", "database": d.cell.connection, "instance": d.uuid})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var got struct {
 		Devices []string
 		Error   string
 	}
-	if err := json.Unmarshal(answer, &got); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(answer, &got))
 	return got.Error + strings.Join(got.Devices, ", ")
 }
 
@@ -169,12 +160,8 @@ func TestMovedContext(t *testing.T) {
 			if got := d.cell.context(t); got != "NULL" {
 				t.Errorf("the context is left: %.20s", got)
 			}
-			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(before, dump()); diff != "" {
-				t.Errorf("(-before +undone):\n%s", diff)
-			}
+			hosttest.NoError(t, d.repairer.Undo(t.Context(), d.units))
+			hosttest.EqualIn(t, "before and undone", before, dump())
 		})
 	}
 }
@@ -222,9 +209,7 @@ func TestConfirmationDied(t *testing.T) {
 			}
 			if test.unit == cleanup.Online {
 				want := map[string]map[string]map[string]int{d.uuid: {"provider of gpu2": oneCard}}
-				if diff := cmp.Diff(want, d.placement.content()); diff != "" {
-					t.Errorf("Placement (-want +got):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "Placement", want, d.placement.content())
 				var next []string
 				if _, _, err := find.RowsAndPools(t.Context(), d.repairer.Databases, d.repairer.Options, func(f cleanup.Finding) {
 					next = append(next, strings.TrimSpace(fmt.Sprint(f.Host, " ", f.Case, " ", f.Verdict, " ", f.Repair, f.Needs)))
@@ -232,12 +217,8 @@ func TestConfirmationDied(t *testing.T) {
 					t.Errorf("next: %q, %v", next, err)
 				}
 			}
-			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(before, dump()); diff != "" {
-				t.Errorf("(-before +undone):\n%s", diff)
-			}
+			hosttest.NoError(t, d.repairer.Undo(t.Context(), d.units))
+			hosttest.EqualIn(t, "before and undone", before, dump())
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -24,10 +25,8 @@ func collate(t *testing.T, collation string, columns ...string) {
 	for _, column := range columns {
 		table, name, _ := strings.Cut(column, ".")
 		var before string // it depends on the server's release
-		if err := database.SQL.QueryRowContext(t.Context(), "SELECT collation_name FROM information_schema.columns "+
-			"WHERE table_schema = 'nova_cell1' AND table_name = ? AND column_name = ?", table, name).Scan(&before); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, database.SQL.QueryRowContext(t.Context(), "SELECT collation_name FROM information_schema.columns "+
+			"WHERE table_schema = 'nova_cell1' AND table_name = ? AND column_name = ?", table, name).Scan(&before))
 		alter := func(ctx context.Context, collation string) error {
 			statement := fmt.Sprintf("ALTER TABLE nova_cell1.%s MODIFY %s VARCHAR(255) CHARACTER SET %s COLLATE %s", table, name, strings.SplitN(collation, "_", 2)[0], collation)
 			if _, err := database.SQL.ExecContext(ctx, statement); err != nil {
@@ -35,9 +34,7 @@ func collate(t *testing.T, collation string, columns ...string) {
 			}
 			return nil
 		}
-		if err := alter(t.Context(), collation); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, alter(t.Context(), collation))
 		t.Cleanup(func() {
 			// Rows that are equal in the old collation must not be in its way.
 			ctx := context.WithoutCancel(t.Context())
@@ -384,9 +381,7 @@ func TestNames(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "inventory.json")
 				text := fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": "gpu2", "nova_host": "dead", "scope": "all", "complete": true, "devices": [{"address": %q}], `+
 					`"warnings": []}`, second)
-				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 				return []string{"--inventory", file}
 			},
 			found: []string{"dead " + first + " G suspicious"},
@@ -468,9 +463,7 @@ func TestNamesOutsideCharset(t *testing.T) {
 			}
 			root := machine(t)
 			found, _ := findings(t, root, test.args...)
-			if diff := cmp.Diff(test.found, found); diff != "" {
-				t.Errorf("found (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "found", test.found, found)
 			if len(test.found) == 0 {
 				return
 			}
@@ -503,9 +496,7 @@ func inventory(t *testing.T, host, address string) string {
 	file := filepath.Join(t.TempDir(), "inventory.json")
 	text := fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": %q, "scope": "all", "complete": true, "devices": [{"address": %q}], `+
 		`"warnings": []}`, host, address)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	return file
 }
 

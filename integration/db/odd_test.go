@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -15,9 +16,7 @@ import (
 func update(t *testing.T, statement string, args ...any) {
 	t.Helper()
 	result, err := database.SQL.ExecContext(t.Context(), statement, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		t.Fatalf("%s: %d rows, %v", statement, n, err)
 	}
@@ -180,7 +179,5 @@ func TestOddReports(t *testing.T) {
 	update(t, "UPDATE nova_cell1.migrations SET created_at = NULL, updated_at = NULL WHERE id = 1")
 	found, _ := findings(t, machine(t), "--guests", evidence.Write(t, evidence.Report("gpu1")), "--guests", evidence.Write(t, evidence.Report("gpu2")))
 	want := []string{"gpu1 0000:81:00.0 X unknown", "gpu1 0000:82:00.0 B stale online", "gpu2 0000:81:00.0 X unknown"}
-	if diff := cmp.Diff(want, found); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, found)
 }

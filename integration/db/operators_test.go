@@ -19,6 +19,7 @@ import (
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/nova/cloud"
 )
@@ -55,9 +56,7 @@ func (p *interposed) Allocations(ctx context.Context, consumer string) (cloud.Al
 func (d *dead) planned(t *testing.T) (*repair.Repairer, []cleanup.Unit) {
 	t.Helper()
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: database.URL("nova_cell1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { databases.Close() })
 	options := d.repairer.Options
 	var found []cleanup.Finding
@@ -127,9 +126,7 @@ func TestAnotherOperator(t *testing.T) {
 func (d *dead) write(t *testing.T, statements ...string) {
 	t.Helper()
 	conn, err := database.SQL.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer conn.Close()
 	for _, s := range append([]string{"USE nova_cell1"}, statements...) {
 		if _, err := conn.ExecContext(t.Context(), s); err != nil {
@@ -163,9 +160,7 @@ func TestNoRightToWrite(t *testing.T) {
 			url := strings.Replace(at(d.proxy.Address, "nova_cell1"), "//nova:", "//reader:", 1)
 			_, rest, _ := strings.Cut(url, "@")
 			databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: "mysql+pymysql://reader:reader@" + rest})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			defer databases.Close()
 			d.repairer.Databases = databases
 			err = d.repairer.Apply(t.Context(), d.units)
@@ -218,9 +213,7 @@ func TestDeclaredOff(t *testing.T) {
 			if status != 1 || !strings.Contains(stderr, "error: cell cell1: "+test.why) || strings.Contains(stdout, `"case"`) {
 				t.Errorf("exit status %d, %s%s", status, stdout, stderr)
 			}
-			if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-				t.Errorf("rows (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "rows", before, states(t, cell))
 		})
 	}
 	t.Run("an online repair", func(t *testing.T) {
@@ -239,14 +232,10 @@ func TestDeclaredOff(t *testing.T) {
 	t.Run("it reports again between the plan and the repair", func(t *testing.T) {
 		cell := stale(t, 1)
 		databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer databases.Close()
 		proof, err := cleanup.NewProof(nil, []string{"gpu1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		options := find.Options{Proof: proof}
 		var found []cleanup.Finding
 		if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
@@ -261,9 +250,7 @@ func TestDeclaredOff(t *testing.T) {
 		if err := r.Apply(t.Context(), units); !errors.Is(err, find.ErrAlive) || len(units) != 1 {
 			t.Errorf("%d units, %v", len(units), err)
 		}
-		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-			t.Errorf("rows (-before +after):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "rows", before, states(t, cell))
 	})
 }
 
@@ -439,18 +426,12 @@ func TestComputeID(t *testing.T) {
 				return
 			}
 			r, units := d.planned(t)
-			if err := r.Apply(t.Context(), units); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, r.Apply(t.Context(), units))
 			if i := slices.IndexFunc(units[0].Rows, func(row cleanup.Row) bool { return row.Table == "instances" }); i < 0 || len(units[0].Rows[i].Before) != 6 {
 				t.Errorf("rows %+v", units[0].Rows)
 			}
-			if err := r.Undo(t.Context(), units); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(before, d.cell.Dump(t, "instances", "host", "node", "compute_id")); diff != "" {
-				t.Errorf("(-before +undone):\n%s", diff)
-			}
+			hosttest.NoError(t, r.Undo(t.Context(), units))
+			hosttest.EqualIn(t, "before and undone", before, d.cell.Dump(t, "instances", "host", "node", "compute_id"))
 		})
 	}
 }
@@ -474,7 +455,5 @@ func addComputeIDs(t *testing.T) {
 			}
 		})
 	}
-	if err := database.readColumns(ctx); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, database.readColumns(ctx))
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // An oracle is oracle.py. It ends when its input does, and so with this process,
@@ -104,13 +106,9 @@ func (o *oracle) failure(err error) error {
 func (db *DB) compose(t testing.TB, question map[string]any, into any) {
 	t.Helper()
 	answer, err := db.oracle.ask(t.Context(), question)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var failed struct{ Error, Message string }
-	if err := errors.Join(json.Unmarshal(answer, &failed), json.Unmarshal(answer, into)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(json.Unmarshal(answer, &failed), json.Unmarshal(answer, into)))
 	if failed.Error != "" {
 		t.Fatalf("oracle: %s: %s: %s", question["ask"], failed.Error, failed.Message)
 	}

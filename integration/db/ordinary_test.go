@@ -9,21 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 )
 
 // openAll connects to the databases of all cells.
 func openAll(t *testing.T) *novadb.Databases {
 	t.Helper()
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL(apiDatabase), Local: database.URL(cell1Database)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { databases.Close() })
 	return databases
 }
@@ -43,9 +41,7 @@ func judged(t *testing.T, databases *novadb.Databases, o find.Options) (found []
 			found = append(found, fmt.Sprintf("%s %s %s %s %q %q %d", row, f.Case, f.Verdict, f.Repair, f.Needs, f.Steps, len(f.Frees)))
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return found, cleanup.Total(cells), pools
 }
 
@@ -212,12 +208,8 @@ func TestOrdinaryRows(t *testing.T) {
 			databases := openAll(t)
 			want, all, wantPools := judged(t, databases, find.Options{All: true, Down: time.Hour})
 			found, summary, pools := judged(t, databases, find.Options{Down: time.Hour})
-			if diff := cmp.Diff(want, found); diff != "" {
-				t.Errorf("(-each judged +found):\n%s", diff)
-			}
-			if diff := cmp.Diff(wantPools, pools, cmpopts.IgnoreUnexported(cleanup.PoolDifference{})); diff != "" {
-				t.Errorf("(-each judged +found):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "(-each judged +found)", want, found)
+			hosttest.EqualIn(t, "(-each judged +found)", wantPools, pools, cmpopts.IgnoreUnexported(cleanup.PoolDifference{}))
 			if summary != all {
 				t.Errorf("%+v, each judged: %+v", summary, all)
 			}

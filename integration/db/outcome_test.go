@@ -25,6 +25,7 @@ import (
 	"gpustack/cleanup/novadb"
 	"gpustack/cleanup/repair"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 	"gpustack/integration/terminal"
 	"gpustack/nova/cloud"
@@ -164,14 +165,10 @@ func newDead(t *testing.T) *dead {
 	d.before = d.placement.content()
 
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: at(d.proxy.Address, "nova_cell1")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { databases.Close() })
 	proof, err := cleanup.NewProof([]guest.Report{evidence.Report("gpu1"), evidence.Report("gpu2")}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	options := find.Options{Proof: proof}
 	var found []cleanup.Finding
 	if _, _, err := find.RowsAndPools(t.Context(), databases, options, func(f cleanup.Finding) { found = append(found, f) }); err != nil {
@@ -199,9 +196,7 @@ func (d *dead) is(t *testing.T, side repair.Side) {
 	if got := d.cell.Dump(t, "instance_extra", "migration_context"); (got[0][0] == context) != (side == repair.After) {
 		t.Errorf("migration_context: %s", got[0][0])
 	}
-	if diff := cmp.Diff(books, d.placement.content()); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement", books, d.placement.content())
 }
 
 // touched is instances.updated_at.
@@ -236,9 +231,7 @@ func TestCommitUnknown(t *testing.T) {
 				t.Errorf("Placement has answered %q: it must not be rolled back", got)
 			}
 			touched := d.touched(t)
-			if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, d.repairer.Recover(t.Context(), d.units, false))
 			d.is(t, test.side)
 			want := cleanup.Written
 			if test.side == repair.Before {
@@ -318,9 +311,7 @@ func TestPlacementNeither(t *testing.T) {
 	if err := d.repairer.Recover(t.Context(), d.units, false); !errors.Is(err, repair.ErrUnknown) || u.State != cleanup.Begun {
 		t.Errorf("%v, state %s", err, u.State)
 	}
-	if diff := cmp.Diff(rows, d.cell.Dump(t, "migrations")); diff != "" {
-		t.Errorf("rows (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "rows", rows, d.cell.Dump(t, "migrations"))
 	if got := d.placement.content()[d.uuid]; !cmp.Equal(got, other) {
 		t.Errorf("it was written over: %v", got)
 	}
@@ -351,9 +342,7 @@ func TestCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDead(t)
 			u := &d.units[0]
-			if err := d.repairer.Preview(t.Context(), d.units); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, d.repairer.Preview(t.Context(), d.units))
 			u.State = cleanup.Begun
 			if test.posted {
 				seen := map[string]cloud.Allocations{d.uuid: u.Placement.After.Instance, migrationUUID: u.Placement.After.Migrations[migrationUUID]}
@@ -361,9 +350,7 @@ func TestCutOff(t *testing.T) {
 					a.Generation = d.placement.held[consumer].Generation
 					seen[consumer] = a
 				}
-				if err := d.placement.SetAllocations(t.Context(), seen); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, d.placement.SetAllocations(t.Context(), seen))
 			}
 			if test.committed {
 				for _, row := range u.Rows {
@@ -384,13 +371,9 @@ func TestCutOff(t *testing.T) {
 			if diff := cmp.Diff(repair.Standing{Rows: wantRows, Allocations: wantBooks}, standing); diff != "" || err != nil {
 				t.Errorf("%v, (-want +got):\n%s", err, diff)
 			}
-			if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, d.repairer.Recover(t.Context(), d.units, false))
 			d.is(t, test.side)
-			if err := d.repairer.Undo(t.Context(), d.units); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, d.repairer.Undo(t.Context(), d.units))
 			d.is(t, repair.Before)
 		})
 	}
@@ -492,17 +475,11 @@ func TestInterruptedEntry(t *testing.T) {
 		if status != 1 || !strings.Contains(stderr, "error: entry 1: 0000:00:00.0 of gpu1: the outcome of this repair is unknown: cell \"database\" (schema \"nova_cell1\") is not among the given databases: not the database of this repair") || !strings.Contains(stderr, "hint: give the --database") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
-		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-			t.Errorf("it was repaired all the same (-before +after):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "it was repaired all the same", before, states(t, cell))
 		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		later := strings.NewReplacer(`"id": 1,`, `"id": 2,`, `"status": "applying"`, `"status": "done"`).Replace(string(entry))
-		if err := os.WriteFile(filepath.Join(root, "var/lib/gpustack/journal/0002.json"), []byte(later), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "var/lib/gpustack/journal/0002.json"), []byte(later), 0o600))
 		for _, id := range [][]string{nil, {"2"}} {
 			out, status := command(t, append(append([]string{"undo", "--root", root, "--yes"}, id...), args[0], args[1])...)
 			if status != 1 || !strings.Contains(out, "error: entry 2: entry 1 (repair-migration --apply), before it, was interrupted") {
@@ -574,18 +551,12 @@ func TestRecoverWrites(t *testing.T) {
 		repairMigration(t, root, args...)
 		before := cell.Dump(t, "pci_devices", "updated_at")[0][0]
 		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var e struct{ Rows []cleanup.Unit }
-		if err := json.Unmarshal(entry, &e); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal(entry, &e))
 		e.Rows[0].Cell = "cell1"
 		databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer databases.Close()
 		r := &repair.Repairer{Databases: databases, Record: func([]cleanup.Unit) error { return nil }}
 		if err := r.Recover(t.Context(), e.Rows, false); err != nil || e.Rows[0].State != cleanup.Skipped {
@@ -597,9 +568,7 @@ func TestRecoverWrites(t *testing.T) {
 	})
 	t.Run("an undo", func(t *testing.T) {
 		d := newDead(t)
-		if err := d.repairer.Apply(t.Context(), d.units); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, d.repairer.Apply(t.Context(), d.units))
 		d.proxy.LoseCommit()
 		if err := d.repairer.Undo(t.Context(), d.units); !errors.Is(err, repair.ErrUnknown) {
 			t.Fatal(err)
@@ -630,9 +599,7 @@ func TestSameSecond(t *testing.T) {
 		if err := d.repairer.Apply(t.Context(), d.units); !errors.Is(err, repair.ErrUnknown) {
 			t.Fatal(err)
 		}
-		if err := d.repairer.Recover(t.Context(), d.units, false); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, d.repairer.Recover(t.Context(), d.units, false))
 		d.is(t, repair.After)
 	}
 }
@@ -679,9 +646,7 @@ func TestGoneOn(t *testing.T) {
 			if u := d.units[0]; err != nil || u.Open() {
 				t.Errorf("%v, state %s (%s)", err, u.State, u.Note)
 			}
-			if diff := cmp.Diff(held, d.placement.content()); diff != "" {
-				t.Errorf("Placement (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "Placement", held, d.placement.content())
 		})
 	}
 }
@@ -772,9 +737,7 @@ func TestLockedByOthers(t *testing.T) {
 	pf := cell.Card(t, 1, "0000:40:00.0", "allocated", "", PF())
 	vf := cell.Card(t, 1, "0000:40:00.1", "unavailable", "", VF("0000:40:00.0"))
 	other, err := database.SQL.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer other.Rollback()
 	if _, err := other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = ? FOR UPDATE", vf); err != nil {
 		t.Fatal(err)
@@ -824,27 +787,21 @@ func TestInterruptedRepair(t *testing.T) {
 		cmd = exec.Command(gpustack, append([]string{"repair-migration", "--root", root, "--host-is-off", "gpu1", "--apply", "--yes"}, args...)...)
 		talk = &bytes.Buffer{}
 		cmd.Stderr = talk
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, cmd.Start())
 		return cmd, talk
 	}
 	interrupt := func(t *testing.T, cell *Cell, cmd *exec.Cmd) {
 		t.Helper()
 		until(t, func() bool { return strings.HasSuffix(states(t, cell)[0], " available NULL NULL") })
 		time.Sleep(500 * time.Millisecond) // it has come to the next step
-		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 		cmd.Wait()
 	}
 	t.Run("between two repairs", func(t *testing.T) {
 		cell := stale(t, 3)
 		before := states(t, cell)
 		other, err := database.SQL.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer other.Rollback()
 		if _, err := other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = 2 FOR UPDATE"); err != nil {
 			t.Fatal(err)
@@ -864,9 +821,7 @@ func TestInterruptedRepair(t *testing.T) {
 		if out, err := exec.Command(gpustack, "undo", "--root", root, "--yes").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-			t.Errorf("(-before +undone):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "before and undone", before, states(t, cell))
 	})
 	t.Run("while it waits", func(t *testing.T) {
 		cell := stale(t, 1)
@@ -909,9 +864,7 @@ func TestNothingBegun(t *testing.T) {
 			t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())
 		}
 		check(t, root)
-		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-			t.Errorf("(-before +after):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "before and after", before, states(t, cell))
 	})
 	t.Run("evidence changed", func(t *testing.T) {
 		cell := stale(t, 1)
@@ -927,9 +880,7 @@ func TestNothingBegun(t *testing.T) {
 			t.Errorf("exit status %d:\n%s", status, s.Output())
 		}
 		check(t, root)
-		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-			t.Errorf("(-before +after):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "before and after", before, states(t, cell))
 	})
 	t.Run("report", func(t *testing.T) {
 		stale(t, 1)
@@ -955,9 +906,7 @@ func lockRow(t *testing.T, id int64) (unlock func()) {
 	if err == nil {
 		_, err = other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = ? FOR UPDATE", id)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { other.Rollback() })
 	return func() { other.Rollback() }
 }

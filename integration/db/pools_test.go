@@ -15,23 +15,20 @@ import (
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 )
 
 // poolsOf are the pools of all cells.
 func poolsOf(t testing.TB, o find.Options) cleanup.PoolReport {
 	t.Helper()
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer databases.Close()
 	if o.Down == 0 {
 		o.Down = 30 * time.Minute // on a slow machine too, the hosts of a test are up until it ends
 	}
 	_, report, err := find.RowsAndPools(t.Context(), databases, o, func(cleanup.Finding) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return report
 }
 
@@ -133,9 +130,7 @@ func TestPoolsOfTracker(t *testing.T) {
 		}
 		got[f.Host] = differences(loaded, recorded)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-Nova +gpustack):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Nova and gpustack", want, got)
 	t.Logf("%d guests, %d refused; %d of %d nodes differ", guests, refused, len(want), count)
 	if len(want) < 3 || len(want) > count-2 {
 		t.Errorf("%d of %d nodes differ", len(want), count)
@@ -283,9 +278,7 @@ func TestPoolsOfManyNodes(t *testing.T) {
 	}
 	p := report.Pools
 	got := fmt.Sprint(p.Nodes, len(p.Findings), p.Suspicious, p.Unknown)
-	if want := "5000 200 4000 1000"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	hosttest.Equal(t, "5000 200 4000 1000", got)
 	if len(statements) > 60 {
 		t.Errorf("%d statements", len(statements))
 	}

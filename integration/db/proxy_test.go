@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // What a proxy does with a statement in place of passing it on after a time.
@@ -85,9 +87,7 @@ func readPacket(r io.Reader) ([]byte, error) {
 func listen(t *testing.T, serve func(net.Conn)) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { listener.Close() })
 	go func() {
 		for {

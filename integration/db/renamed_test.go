@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 )
 
 // TestRenamed: after a change of hypervisor_hostname, devices that guests use are free on the new
@@ -135,9 +136,7 @@ func TestRenamed(t *testing.T) {
 			}
 			stdout, _, _ := repairMigration(t, root, "-o", "json")
 			var r struct{ Findings []cleanup.Finding }
-			if err := json.Unmarshal([]byte(stdout), &r); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, json.Unmarshal([]byte(stdout), &r))
 			if test.left == nil {
 				for _, f := range r.Findings {
 					if strings.Contains(f.Steps.String(), "UPDATE") {
@@ -156,9 +155,7 @@ func TestRenamed(t *testing.T) {
 				}
 			}
 			left, _ := findings(t, root)
-			if diff := cmp.Diff(test.left, left); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "left", test.left, left)
 			tracked := database.Track(t, cell, live, cell.Reported(t, live))
 			offers := 0
 			for _, n := range tracked.Offers {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -27,9 +28,7 @@ func machine(t testing.TB) string {
 	if err == nil {
 		err = errors.Join(os.MkdirAll(filepath.Join(root, "etc/nova"), 0o755), os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), text, 0o640))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }
 
@@ -491,17 +490,13 @@ func TestRepair(t *testing.T) {
 			if diff := cmp.Diff(test.found, found); diff != "" || (status == 2) != (len(test.found) > 0) {
 				t.Errorf("exit status %d, found (-want +got):\n%s", status, diff)
 			}
-			if diff := cmp.Diff(before, dump()); diff != "" {
-				t.Errorf("without --apply it has written (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "without --apply it has written", before, dump())
 			left, status := findings(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
 			again, _ := findings(t, root, args...)
 			if diff := cmp.Diff(test.left, left); diff != "" || (status == 2) != (len(test.left) > 0) {
 				t.Errorf("exit status %d, left (-want +got):\n%s", status, diff)
 			}
-			if diff := cmp.Diff(test.left, again); diff != "" {
-				t.Errorf("a second run finds (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "a second run finds", test.left, again)
 			cards := []string{}
 			for _, row := range cell.Dump(t, "pci_devices", "compute_node_id", "deleted", "status", "instance_uuid") {
 				if row[0] == fmt.Sprint(gpu1) && row[1] == "0" {
@@ -512,9 +507,7 @@ func TestRepair(t *testing.T) {
 				t.Errorf("cards (-want +got):\n%s", diff)
 			}
 			if cmp.Equal(test.found, test.left) {
-				if diff := cmp.Diff(before, dump()); diff != "" {
-					t.Errorf("it has written (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "it has written", before, dump())
 				return
 			}
 			if len(test.cards) == 0 {
@@ -567,9 +560,7 @@ func TestRepairUndo(t *testing.T) {
 		if stderr, status := undo(t, root); status != 0 {
 			t.Fatal(stderr)
 		}
-		if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
-			t.Errorf("(-before +after):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "before and after", before, cell.Dump(t, "pci_devices"))
 		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "nothing to undo") {
 			t.Errorf("again: %s", stderr)
 		}
@@ -579,9 +570,7 @@ func TestRepairUndo(t *testing.T) {
 		before := states(t, cell)
 		apply(t, root)
 		other, err := database.SQL.BeginTx(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		defer other.Rollback()
 		if _, err := other.ExecContext(t.Context(), "SELECT id FROM nova_cell1.pci_devices WHERE id = 2 FOR UPDATE"); err != nil {
 			t.Fatal(err)
@@ -600,9 +589,7 @@ func TestRepairUndo(t *testing.T) {
 		if stderr, status := undo(t, root); status != 0 {
 			t.Fatal(stderr)
 		}
-		if diff := cmp.Diff(before, states(t, cell)); diff != "" {
-			t.Errorf("(-before +undone):\n%s", diff)
-		}
+		hosttest.EqualIn(t, "before and undone", before, states(t, cell))
 	})
 	t.Run("nova-compute has run since", func(t *testing.T) {
 		root, cell, _ := begin(t)
@@ -614,9 +601,7 @@ func TestRepairUndo(t *testing.T) {
 		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "nova-compute on gpu1 has run since") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
-		if diff := cmp.Diff(after, cell.Dump(t, "pci_devices")); diff != "" {
-			t.Error(diff)
-		}
+		hosttest.Equal(t, after, cell.Dump(t, "pci_devices"))
 	})
 	t.Run("somebody has taken the card since", func(t *testing.T) {
 		root, cell, card := begin(t)
@@ -628,8 +613,6 @@ func TestRepairUndo(t *testing.T) {
 		if stderr, status := undo(t, root); status != 1 || !strings.Contains(stderr, "row 1 of pci_devices has been changed since") {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
-		if diff := cmp.Diff(after, cell.Dump(t, "pci_devices")); diff != "" {
-			t.Error(diff)
-		}
+		hosttest.Equal(t, after, cell.Dump(t, "pci_devices"))
 	})
 }

@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 )
 
@@ -91,9 +90,7 @@ func TestNotReporting(t *testing.T) {
 	roots := map[string]string{}
 	for _, node := range []string{"gpu1", "gpu2", "gpu3"} {
 		rows, err := database.rows(t.Context(), "SELECT uuid FROM nova_cell1.compute_nodes WHERE host = ?", node)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		roots[node] = rows[0][0]
 	}
 	all := func() map[string][]string {
@@ -104,9 +101,7 @@ func TestNotReporting(t *testing.T) {
 		}
 	}
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer databases.Close()
 	k4200 := func(vendor, product string) bool { return vendor == "10de" && product == "11b4" }
 	for name, test := range map[string]struct {
@@ -133,17 +128,13 @@ func TestNotReporting(t *testing.T) {
 				r.providers[p] = consumers
 			}
 			found, err := find.ListNotReporting(t.Context(), databases, r, k4200)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got []string
 			for _, n := range found {
 				got = append(got, n.String())
 			}
 			slices.Sort(got)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 			if r.asked > 3 {
 				t.Errorf("%d requests for 3 devices in use", r.asked)
 			}
@@ -182,18 +173,14 @@ func TestConfigureConnects(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := t.TempDir()
 			host, port, err := net.SplitHostPort(database.Server.Address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for name, text := range map[string]string{
 				"etc/my.cnf": "[client]\nhost = " + host + "\nport = " + port + "\n",
 				"etc/nova/nova.conf": "[api_database]\nconnection = " + strings.ReplaceAll(test.api, "$", "$$") + "\nconnection_parameters = " + test.parameters +
 					"\n[database]\nconnection = " + strings.ReplaceAll(database.URL("nova_cell0"), "$", "$$") + "\n[placement]\nauth_url = http://" + refused + "/v3\nusername = nova\npassword = x\nproject_name = service\n",
 			} {
 				path := filepath.Join(root, name)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()

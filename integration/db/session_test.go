@@ -10,9 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 )
 
 // TestServerVariables: whatever a server has set for its sessions, a connection has the
@@ -62,9 +61,7 @@ func TestServerVariables(t *testing.T) {
 		t.Run(v.name+"="+v.value, func(t *testing.T) {
 			want := want
 			want.Session = sessionVariable(t, v.name)
-			if diff := cmp.Diff(want, runWithVariable(t, server, v.name, v.value)); diff != "" {
-				t.Errorf("(-defaults +this):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "defaults and this", want, runWithVariable(t, server, v.name, v.value))
 		})
 	}
 }
@@ -119,9 +116,7 @@ func runWithVariable(t *testing.T, server globalVariables, name, value string) (
 		}
 		return talk.String(), cmd.ProcessState.ExitCode()
 	})
-	if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
-		t.Errorf("undo (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "undo", before, cell.Dump(t, "pci_devices"))
 	return o
 }
 
@@ -140,9 +135,7 @@ func sessionVariable(t *testing.T, name string) (value string) {
 	}
 	cell := open(t, database.URL(cell1Database), novadb.Limits{})
 	defer cell.DB.Close()
-	if err := cell.DB.QueryRowContext(t.Context(), "SELECT @@SESSION."+name).Scan(&value); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cell.DB.QueryRowContext(t.Context(), "SELECT @@SESSION."+name).Scan(&value))
 	return value
 }
 
@@ -153,9 +146,7 @@ type globalVariables struct{ conn *sql.Conn }
 func globals(t *testing.T) globalVariables {
 	t.Helper()
 	conn, err := database.SQL.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return globalVariables{conn}
 }
@@ -163,9 +154,7 @@ func globals(t *testing.T) globalVariables {
 // get returns the value of a variable as a literal.
 func (g globalVariables) get(t *testing.T, name string) (value string) {
 	t.Helper()
-	if err := g.conn.QueryRowContext(t.Context(), "SELECT QUOTE(@@GLOBAL."+name+")").Scan(&value); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, g.conn.QueryRowContext(t.Context(), "SELECT QUOTE(@@GLOBAL."+name+")").Scan(&value))
 	bare := strings.Trim(value, "'")
 	if bare == "DEFAULT" || bare != "" && strings.Trim(bare, "0123456789.") == "" {
 		return bare // a keyword or a number, which is refused in quotes

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup/find"
 	"gpustack/cleanup/novadb"
+	"gpustack/host/hosttest"
 )
 
 // TestStocks: what nova-compute has reported, the rows, and which of them are
@@ -40,15 +39,11 @@ func TestStocks(t *testing.T) {
 	}
 	update(t, "UPDATE nova_cell1.compute_nodes SET deleted = id WHERE id = ?", cell.Compute(t, "gone"))
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer databases.Close()
 	read := func(host string) (lines []string) {
 		all, _, err := find.Stocks(t.Context(), databases, find.Options{Host: host, Down: 30 * time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, s := range all {
 			line := fmt.Sprintf("%s %s", s.Cell, s.Node)
 			if s.Host != s.Node || s.UUID == "" {
@@ -83,11 +78,7 @@ func TestStocks(t *testing.T) {
 		"cell1 null" + row + "available on node 1",
 		"cell1 stale" + row + "allocated stale",
 	}
-	if diff := cmp.Diff(want, read("")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, read(""))
 	// Nova compares the names of hosts in SQL, whatever their letters.
-	if diff := cmp.Diff(want[4:], read(strings.ToUpper("stale"))); diff != "" {
-		t.Errorf("one host (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "one host", want[4:], read(strings.ToUpper("stale")))
 }

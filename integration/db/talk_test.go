@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -21,13 +20,9 @@ const talkPage = "../../docs/talk.md"
 func TestTalk(t *testing.T) {
 	reset(t)
 	rows, err := os.ReadFile("../../examples/talk-rows.sql")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	page, err := os.ReadFile(talkPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	cell := database.Cell1
 	node := cell.Compute(t, "gpu21", Node(Row{"id": 21}))
 	update(t, strings.Replace(string(rows), "INSERT INTO pci_devices", "INSERT INTO "+cell.Name+".pci_devices", 1))
@@ -51,19 +46,13 @@ func TestTalk(t *testing.T) {
 		Changes: []Change{}, Pools: []Pool{{Product: "10de:11b4", Type: "type-PCI", NUMA: &one, Count: 2}},
 		Offers: map[string]int{"K4200": 2}, Free: []string{first, second},
 	}
-	if diff := cmp.Diff(free, database.TrackAndSave(t, cell, node, devices)); diff != "" {
-		t.Errorf("Nova's tracker (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Nova's tracker", free, database.TrackAndSave(t, cell, node, devices))
 	prints(0, 0)
 	update(t, "DELETE FROM "+cell.Name+".pci_devices WHERE id IN (45, 48)")
 	free.Changes = []Change{{first, "status", "NULL", "available"}, {second, "status", "NULL", "available"}}
-	if diff := cmp.Diff(free, database.TrackAndSave(t, cell, node, devices)); diff != "" {
-		t.Errorf("Nova's tracker, of deleted rows (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Nova's tracker, of deleted rows", free, database.TrackAndSave(t, cell, node, devices))
 	want := [][]string{{first, "available", "NULL"}, {second, "available", "NULL"}}
-	if diff := cmp.Diff(want, cell.Dump(t, "pci_devices", "address", "status", "instance_uuid")); diff != "" {
-		t.Errorf("rows that were deleted (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "rows that were deleted", want, cell.Dump(t, "pci_devices", "address", "status", "instance_uuid"))
 
 	// The guest is on another host, and a migration that failed keeps both devices here.
 	old := Row{"updated_at": Ago(time.Hour)}

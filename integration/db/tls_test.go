@@ -21,6 +21,7 @@ import (
 
 	"gpustack/cleanup/novadb"
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // signed is a server's certificate and the authority that has signed it.
@@ -33,22 +34,16 @@ type signed struct {
 func sign(t *testing.T, name string) signed {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	ca := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority of " + t.Name()}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	server := &x509.Certificate{SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{name}}
 	if ip := net.ParseIP(name); ip != nil {
 		server.DNSNames, server.IPAddresses = nil, []net.IP{ip}
 	}
 	authority, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	leaf, err := x509.CreateCertificate(rand.Reader, server, ca, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return signed{tls.Certificate{Certificate: [][]byte{leaf}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority})}
 }
 
@@ -113,13 +108,12 @@ func TestTLS(t *testing.T) {
 	right, other, wrong := sign(t, "127.0.0.1"), sign(t, "db.example"), sign(t, "127.0.0.1")
 	dir := t.TempDir()
 	option := "[tripleo]\nssl=1\nssl-ca=/etc/ca.pem\n"
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "etc"), 0o755), os.WriteFile(filepath.Join(dir, "etc/ca.pem"), append(right.authority, other.authority...), 0o600), os.WriteFile(filepath.Join(dir, "etc/tripleo.cnf"), []byte(option), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(
+		os.Mkdir(filepath.Join(dir, "etc"), 0o755),
+		os.WriteFile(filepath.Join(dir, "etc/ca.pem"), append(right.authority, other.authority...), 0o600),
+		os.WriteFile(filepath.Join(dir, "etc/tripleo.cnf"), []byte(option), 0o600)))
 	root, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	addresses := map[string]string{"right": overTLS(t, right.Certificate), "other name": overTLS(t, other.Certificate), "wrong": overTLS(t, wrong.Certificate), "none": database.Server.Address}
 	const file = "&read_default_file=/etc/tripleo.cnf&read_default_group=tripleo"
 	for _, test := range []struct{ server, arguments, want string }{

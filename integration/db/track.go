@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // Tracked is what Nova's tracker makes of the rows of a node.
@@ -52,9 +54,7 @@ func (db *DB) TrackAndSave(t testing.TB, cell *Cell, node int64, devices []Devic
 func (db *DB) track(t testing.TB, cell *Cell, node int64, devices []Device, save bool) Tracked {
 	t.Helper()
 	tracked, err := db.audit(t.Context(), cell, node, devices, save)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return tracked
 }
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 const first, second = "0000:84:00.0", "0000:88:00.0"
@@ -173,12 +173,8 @@ func TestTrack(t *testing.T) {
 			if test.devices == nil {
 				test.devices = K4200s(first, second)
 			}
-			if diff := cmp.Diff(test.want, counted(t, database.Track(t, cell, node, test.devices))); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(before, cell.Dump(t, "pci_devices")); diff != "" {
-				t.Errorf("asking has changed rows: %s", diff)
-			}
+			hosttest.Equal(t, test.want, counted(t, database.Track(t, cell, node, test.devices)))
+			hosttest.EqualIn(t, "asking has changed rows", before, cell.Dump(t, "pci_devices"))
 		})
 	}
 }
@@ -215,9 +211,7 @@ func TestTrackFunctions(t *testing.T) {
 			cell.Card(t, node, whole, "allocated", UUID(1), PF())
 			cell.Card(t, node, one, "unavailable", "", VF(whole))
 			cell.Card(t, node, two, "unavailable", "", VF(whole))
-			if diff := cmp.Diff(test.want, counted(t, database.Track(t, cell, node, cell.Reported(t, node)))); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.want, counted(t, database.Track(t, cell, node, cell.Reported(t, node))))
 		})
 	}
 }
@@ -230,18 +224,12 @@ func TestTrackAndSave(t *testing.T) {
 	cell.Card(t, node, first, "allocated", UUID(1))
 	want := content(1)
 	want.Changes = freed(UUID(1))
-	if diff := cmp.Diff(want, counted(t, database.TrackAndSave(t, cell, node, K4200s(first)))); diff != "" {
-		t.Error(diff)
-	}
-	if diff := cmp.Diff([][]string{{first, "available", "NULL", "NULL"}}, cell.Dump(t, "pci_devices", "address", "status", "instance_uuid", "request_id")); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, counted(t, database.TrackAndSave(t, cell, node, K4200s(first))))
+	hosttest.Equal(t, [][]string{{first, "available", "NULL", "NULL"}}, cell.Dump(t, "pci_devices", "address", "status", "instance_uuid", "request_id"))
 	if stats := cell.Dump(t, "compute_nodes", "pci_stats LIKE '%\"count\": 1%'"); stats[0][0] != "1" {
 		t.Errorf("pci_stats: %q", cell.Dump(t, "compute_nodes", "pci_stats"))
 	}
-	if diff := cmp.Diff(content(1), counted(t, database.Track(t, cell, node, K4200s(first)))); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, content(1), counted(t, database.Track(t, cell, node, K4200s(first))))
 }
 
 // TestTrackDeletedNode: a node that is not there any more has nobody to load it.

@@ -24,6 +24,7 @@ import (
 
 	"gpustack/cleanup/novadb"
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 //go:embed python/url.py
@@ -44,9 +45,7 @@ type driven struct {
 func ask(t *testing.T, urls []string) (read []*driven) {
 	t.Helper()
 	text, err := json.Marshal(urls)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var talk bytes.Buffer
 	cmd := exec.Command("/usr/bin/python3", "-c", readURLs)
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(text), &talk
@@ -54,9 +53,7 @@ func ask(t *testing.T, urls []string) (read []*driven) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, talk.String())
 	}
-	if err := json.Unmarshal(out, &read); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(out, &read))
 	return read
 }
 
@@ -76,9 +73,7 @@ func ours(t *testing.T, url string, want *driven) (*driven, error) {
 		got.Socket, got.Host, got.Port = target.Addr, want.Host, want.Port
 	} else {
 		name, port, err := net.SplitHostPort(target.Addr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		got.Host = name
 		fmt.Sscan(port, &got.Port)
 	}
@@ -103,9 +98,7 @@ func agree(t *testing.T, url string, want *driven) (refused bool) {
 		}
 		return true
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-driver +gpustack):\n%s", url, diff)
-	}
+	hosttest.EqualIn(t, url, want, got)
 	return false
 }
 
@@ -114,9 +107,7 @@ func agree(t *testing.T, url string, want *driven) (refused bool) {
 func TestURLIsSQLAlchemys(t *testing.T) {
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca.pem")
-	if err := os.WriteFile(ca, sign(t, "db").authority, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(ca, sign(t, "db").authority, 0o600))
 	urls := []string{
 		"mysql+pymysql://nova:secret@db/nova",
 		"mysql+pymysql://nova:secret@db:3307/nova?charset=utf8",
@@ -213,9 +204,7 @@ func tlsOf(t *testing.T, urls []string) []string {
 		}))
 	}
 	text, err := json.Marshal(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	cmd := exec.Command("/usr/bin/python3", "-c", connectURLs)
 	cmd.Stdin = bytes.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -249,9 +238,9 @@ func TestDriversTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca, authorities := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "authorities")
 	authority := sign(t, "db").authority
-	if err := errors.Join(os.WriteFile(ca, authority, 0o600), os.Mkdir(authorities, 0o700), os.WriteFile(filepath.Join(authorities, "0123abcd.0"), authority, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(
+		os.WriteFile(ca, authority, 0o600),
+		os.Mkdir(authorities, 0o700), os.WriteFile(filepath.Join(authorities, "0123abcd.0"), authority, 0o600)))
 	pair := writePair(t, dir)
 	arguments := []string{
 		"charset=utf8", "ssl_ca=" + ca, "ssl_capath=" + authorities, "ssl_cert=" + pair, "ssl_key=" + pair, "ssl_cipher=HIGH", "ssl_check_hostname=true", "ssl_check_hostname=false",
@@ -265,9 +254,7 @@ func TestDriversTLS(t *testing.T) {
 	}
 	for i, option := range options {
 		file := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.WriteFile(file, []byte("[client]\n"+option+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, []byte("[client]\n"+option+"\n"), 0o600))
 		arguments = append(arguments, "read_default_file="+file)
 	}
 	var urls []string
@@ -297,14 +284,10 @@ func writePair(t *testing.T, dir string) string {
 	t.Helper()
 	pair := sign(t, "client")
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})...)
 	file := filepath.Join(dir, "pair.pem")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, text, 0o600))
 	return file
 }
 
@@ -313,9 +296,7 @@ func writePair(t *testing.T, dir string) string {
 func TestOptionFileIsPyMySQLs(t *testing.T) {
 	dir := t.TempDir()
 	ca := filepath.Join(dir, "ca.pem")
-	if err := os.WriteFile(ca, sign(t, "db").authority, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(ca, sign(t, "db").authority, 0o600))
 	random := rand.New(rand.NewPCG(3, 4))
 	pick := func(from ...string) string { return from[random.IntN(len(from))] }
 	line := func() string {
@@ -342,9 +323,7 @@ func TestOptionFileIsPyMySQLs(t *testing.T) {
 			text += line() + "\n"
 		}
 		file := filepath.Join(dir, fmt.Sprint(i))
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		urls = append(urls, "mysql+pymysql://"+pick("", "nova:x@", "nova@db", "db:3308")+"/nova?read_default_file="+file+pick("", "&read_default_group=tripleo", "&read_default_group=DEFAULT"))
 	}
 	read, refused := 0, 0
@@ -384,24 +363,20 @@ func TestReadDefaultFile(t *testing.T) {
 	conf := fmt.Sprintf("[api_database]\nconnection = mysql+pymysql:///nova_api?%s\n[database]\nconnection = mysql+pymysql:%s/nova_cell0?%s\n", query, strings.ReplaceAll(credentials, "$", "$$"), query)
 	option := fmt.Sprintf("[client]\nport=1\n[tripleo]\nbind-address=127.0.0.1\nssl=0\nuser=%s\npassword='%s'\nhost=%s\nport=%s\n", User, database.Password, name, port)
 	file := filepath.Join(root, "etc/my.cnf.d/tripleo.cnf")
-	if err := errors.Join(os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte(conf), 0o640), os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(option), 0o640)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(
+		os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte(conf), 0o640),
+		os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(option), 0o640)))
 	if got, _ := findings(t, root); !cmp.Equal(got, []string{"gpu1 " + first + " A stale offline"}) {
 		t.Errorf("%q", got)
 	}
 
 	// The same by connection_parameters, which Nova adds to the URLs of all cells.
 	conf = strings.ReplaceAll(strings.ReplaceAll(conf, "?"+query, "\nconnection_parameters = "+query), "mysql+pymysql:///", "mysql+pymysql://"+name+"/")
-	if err := os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte(conf), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), []byte(conf), 0o640))
 	if got, _ := findings(t, root); !cmp.Equal(got, []string{"gpu1 " + first + " A stale offline"}) {
 		t.Errorf("connection_parameters: %q", got)
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(file))
 	if _, stderr, status := repairMigration(t, root); status != 1 ||
 		!strings.Contains(stderr, "error: api_database: read_default_file: "+strings.TrimPrefix(file, root)+": no such file or directory") {
 		t.Errorf("exit status %d, %s", status, stderr)
@@ -416,9 +391,7 @@ func TestMysqlclient(t *testing.T) {
 	name, port, _ := strings.Cut(database.Server.Address, ":")
 	file := filepath.Join(dir, "my.cnf")
 	option := fmt.Sprintf("[mysqld]\nuser=nobody\n[tripleo]\nhost=%s\nport = %s\nuser=%s\npassword='%s'\ndatabase=nova_cell0\n", name, port, User, database.Password)
-	if err := os.WriteFile(file, []byte(option), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, []byte(option), 0o600))
 	user := url.UserPassword(User, database.Password).String()
 	for _, u := range []string{
 		fmt.Sprintf("mysql+mysqldb://%s@%s/nova_cell1?charset=utf8", user, database.Server.Address),
@@ -453,8 +426,6 @@ func TestMysqlclient(t *testing.T) {
 func slash(t *testing.T) host.Root {
 	t.Helper()
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }

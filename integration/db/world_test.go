@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // A world is a cell as large as clouds have them: rows that Nova writes while all is well, and
@@ -36,9 +38,7 @@ func (w world) pools() string {
 // the devices of a node were inserted together.
 func (w world) make(t testing.TB) {
 	t.Helper()
-	if err := database.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, database.Reset(t.Context()))
 	// Device d, from 0, is on node d div each; instance i, from 0, is on node i mod nodes.
 	each := w.devices() / w.nodes
 	owner := fmt.Sprintf("(d %% %[1]d DIV 5 * %[2]d + d DIV %[1]d)", each, w.nodes)
@@ -129,9 +129,7 @@ func (w world) leave(of int) []string {
 func (w world) exec(t testing.TB, statements ...string) {
 	t.Helper()
 	conn, err := database.SQL.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer conn.Close()
 	for _, statement := range append([]string{"USE nova_cell1"}, statements...) {
 		if _, err := conn.ExecContext(t.Context(), statement); err != nil {

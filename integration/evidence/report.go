@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host/document"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -93,9 +94,7 @@ func VFs(t testing.TB, pf string, vfs ...string) func(*guest.Report) {
 func address(t testing.TB, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -134,12 +133,8 @@ func Printed(r guest.Report) ([]byte, error) {
 func Write(t testing.TB, r guest.Report) string {
 	t.Helper()
 	text, err := Printed(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	file := filepath.Join(t.TempDir(), *r.NovaHost+".json")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, text, 0o600))
 	return file
 }

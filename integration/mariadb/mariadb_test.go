@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // helper names the environment variable that makes the test binary the process of
@@ -33,9 +33,7 @@ func TestMain(m *testing.M) {
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "mariadb-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
@@ -45,33 +43,23 @@ func folder(t *testing.T) string {
 func TestServer(t *testing.T) {
 	dir := folder(t)
 	s, err := Start(t.Context(), filepath.Join(dir, "server"), filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { s.Stop() })
 	query := func(statements string) [][]string {
 		t.Helper()
 		rows, err := s.Query(t.Context(), statements)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return rows
 	}
 	query(`CREATE DATABASE d; CREATE TABLE d.t (a int, b text); INSERT INTO d.t VALUES (1, 'x\ty\n\\n'), (2, NULL)`)
 	want := [][]string{{"1", "x\ty\n\\n"}, {"2", "NULL"}}
 	for _, end := range []func() error{s.Kill, s.Stop} {
-		if err := end(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, end())
 		if left := processes(t, dir); left != "" {
 			t.Fatalf("left:\n%s", left)
 		}
-		if err := s.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, query("SELECT a, b FROM d.t ORDER BY a")); diff != "" {
-			t.Error(diff)
-		}
+		hosttest.NoError(t, s.Start(t.Context()))
+		hosttest.Equal(t, want, query("SELECT a, b FROM d.t ORDER BY a"))
 	}
 	if _, err := s.Query(t.Context(), "SELECT * FROM d.none"); err == nil || !strings.Contains(err.Error(), "doesn't exist") {
 		t.Errorf("a table that is not there: %v", err)
@@ -88,12 +76,8 @@ func TestServer(t *testing.T) {
 func TestDoesNotStart(t *testing.T) {
 	dir := folder(t)
 	s, err := Start(t.Context(), filepath.Join(dir, "server"), filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, s.Stop())
 	s.Argv = append(s.Argv, "--no-such-option")
 	if err := s.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "mariadb: has ended") || !strings.Contains(err.Error(), "unknown option '--no-such-option'") {
 		t.Error(err)
@@ -108,21 +92,15 @@ func TestNothingIsLeft(t *testing.T) {
 	cmd.Env = append(os.Environ(), helper+"="+dir)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, cmd.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "started\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
 	if before := processes(t, dir); !strings.Contains(before, "mariadbd") {
 		t.Fatalf("runs:\n%s", before)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Process.Kill())
 	cmd.Wait()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		left := processes(t, dir)
@@ -140,9 +118,7 @@ func TestNothingIsLeft(t *testing.T) {
 func processes(t *testing.T, dir string) (list string) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, proc := range all {
 		// Both are empty for one that has just ended.
 		cmdline, _ := os.ReadFile(filepath.Join(proc, "cmdline"))

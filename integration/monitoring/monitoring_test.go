@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // TestMetrics: promtool has nothing to say of what each command writes, healthy and not, and one
@@ -45,9 +45,7 @@ func TestMetrics(t *testing.T) {
 	scraped := func(when string) {
 		t.Helper()
 		text, err := get(t.Context(), port, "/metrics")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if !strings.Contains(text, "\nnode_textfile_scrape_error 0\n") {
 			t.Errorf("%s: node_exporter refuses a file", when)
 		}
@@ -79,14 +77,10 @@ func TestMetrics(t *testing.T) {
 	down := cloud
 	down.env = append(slices.Clone(cloud.env), fmt.Sprintf("OS_AUTH_URL=http://127.0.0.1:%d/v3", freePorts(t, 1)[0]))
 	down.writes(1, "repair-migration")
-	if diff := cmp.Diff(before, read(t, filepath.Join(compute.collector, "gpustack-repair-migration.prom"))); diff != "" {
-		t.Errorf("after an error (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "after an error", before, read(t, filepath.Join(compute.collector, "gpustack-repair-migration.prom")))
 	// What node_exporter refuses is seen: the test would notice it.
-	if err := os.WriteFile(filepath.Join(compute.collector, "again.prom"),
-		[]byte(read(t, filepath.Join(compute.collector, "gpustack-host-check.prom"))+"x y z\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(compute.collector, "again.prom"),
+		[]byte(read(t, filepath.Join(compute.collector, "gpustack-host-check.prom"))+"x y z\n"), 0o644))
 	text, err := get(t.Context(), port, "/metrics")
 	if err != nil || !strings.Contains(text, "\nnode_textfile_scrape_error 1\n") {
 		t.Errorf("node_exporter accepts a malformed file: %v\n%s", err, text)
@@ -113,15 +107,11 @@ func TestRules(t *testing.T) {
 		cases := read(t, filepath.Join("testdata", name))
 		tests += cases
 		test = append(test, file)
-		if err := os.WriteFile(file, []byte(cases), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(file, []byte(cases), 0o644))
 	}
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(rules, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(rules, []byte(text), 0o644))
 	}
 	write(text)
 	if out := run(t, 0, "", "promtool", "check", "rules", "--lint-fatal", rules); !strings.Contains(out, "SUCCESS: ") {
@@ -186,9 +176,7 @@ func TestAlerts(t *testing.T) {
 	stale(t)
 	cloud.writes(2, "repair-migration")
 	silent.silent(files["silent"], 2*time.Hour)
-	if err := os.Remove(files["gone"]); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(files["gone"]))
 	want := []string{"controller GpustackStaleRows", "gone GpustackGone", "lost GpustackFunctionMissing", "lost GpustackNotReady",
 		"lost GpustackPCIeErrors", "pending GpustackRebootPending", "silent GpustackSilent"}
 	until(t, "all firing", func() bool { return len(p.alerts("firing")) >= len(want) })
@@ -206,9 +194,7 @@ func TestAlerts(t *testing.T) {
 	lost.writes(0, "host check")
 	pending.shell(`sed -i "s/\$/ intel_iommu=on iommu=pt/" proc/cmdline; echo "btime 9000000000" >proc/stat`)
 	pending.writes(0, "host check")
-	if err := database.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, database.Reset(t.Context()))
 	cloud.writes(0, "repair-migration")
 	silent.writes(0, "host check")
 	gone.writes(0, "host check")

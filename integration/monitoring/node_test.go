@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/db"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -24,9 +25,7 @@ type node struct {
 
 func newNode(t testing.TB) node {
 	n := node{t: t, root: filepath.Join(t.TempDir(), "node"), collector: filepath.Join(t.TempDir(), "collector")}
-	if err := os.Mkdir(n.collector, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(n.collector, 0o755))
 	return n
 }
 
@@ -57,9 +56,7 @@ func ready(t testing.TB) node {
 // imitated: the rows are what the tests are about.
 func controller(t testing.TB) node {
 	t.Helper()
-	if err := database.Reset(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, database.Reset(t.Context()))
 	n := newNode(t)
 	c := cloudtest.New(95)
 	c.PCI = &cloudtest.Devices{Class: "CUSTOM_PCI_10DE_11B4", Total: 1}
@@ -68,15 +65,9 @@ func controller(t testing.TB) node {
 		n.env = append(n.env, name+"="+value)
 	}
 	conf, err := os.ReadFile(database.Conf())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(n.root, "etc/nova"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(n.root, "etc/nova/nova.conf"), conf, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(n.root, "etc/nova"), 0o755))
+	hosttest.NoError(t, os.WriteFile(filepath.Join(n.root, "etc/nova/nova.conf"), conf, 0o640))
 	return n
 }
 
@@ -106,9 +97,7 @@ func (n node) silent(file string, ago time.Duration) {
 		panic(fmt.Sprintf("%s has %d times", file, n))
 	}
 	text = lastRun.ReplaceAllString(text, fmt.Sprintf("$1 %d", time.Now().Add(-ago).Unix()))
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		n.t.Fatal(err)
-	}
+	hosttest.NoError(n.t, os.WriteFile(file, []byte(text), 0o644))
 }
 
 // stale adds a row that is taken by an instance that does not exist.
@@ -122,8 +111,6 @@ func stale(t testing.TB) {
 func read(t testing.TB, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/service"
 )
 
@@ -28,9 +29,7 @@ func start(t testing.TB, name string, port int, path string, argv ...string) {
 			return err
 		},
 	}
-	if err := s.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, s.Start(t.Context()))
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
@@ -73,9 +72,7 @@ func startExporter(t testing.TB, collector string) (port int) {
 func freePorts(t testing.TB, n int) []int {
 	t.Helper()
 	ports, err := service.Ports(n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return ports
 }
 
@@ -101,9 +98,7 @@ func startPrometheus(t testing.TB, hosts map[string]int) prometheus {
 		config += fmt.Sprintf("      - targets: ['127.0.0.1:%d']\n        labels: {instance: %s}\n", port, host)
 	}
 	for name, text := range map[string]string{"gpustack.rules": waits.ReplaceAllString(rules, "$1 2s"), "prometheus.yml": config} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	p := prometheus{t, freePorts(t, 1)[0]}
 	start(t, "prometheus", p.port, "/-/ready", "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
@@ -166,7 +161,5 @@ func until(t testing.TB, what string, holds func() bool) {
 		}
 		return true, fmt.Errorf("not %s", what)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 }

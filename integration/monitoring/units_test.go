@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -49,9 +51,7 @@ func TestRepairUnit(t *testing.T) {
 		t.Errorf("another unit:\n%s", unit)
 	}
 	const conf = "etc/nova/nova.conf"
-	if err := os.Chown(filepath.Join(cloud.root, conf), 64060, 64060); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chown(filepath.Join(cloud.root, conf), 64060, 64060))
 	plain := lastRun.ReplaceAllString(read(t, cloud.writes(2, "repair-migration")), "$1")
 
 	file := filepath.Join(cloud.collector, filepath.Base(setting("ReadWritePaths"))+".prom")

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestPlacement: what cloudtest answers with is what the Placement of the tests' tree answers. That
@@ -17,9 +19,7 @@ func TestPlacement(t *testing.T) {
 			var first struct {
 				Known map[string][]string
 			}
-			if err := json.Unmarshal([]byte(line), &first); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, json.Unmarshal([]byte(line), &first))
 			all := map[string]bool{}
 			for _, name := range slices.Concat(slices.Collect(maps.Values(first.Known))...) {
 				all[name] = true

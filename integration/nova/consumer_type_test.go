@@ -11,6 +11,7 @@ import (
 	placementapi "github.com/gophercloud/gophercloud/v2/openstack/placement/v1/allocations"
 	"github.com/gophercloud/gophercloud/v2/openstack/placement/v1/resourceproviders"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 )
 
@@ -18,34 +19,22 @@ import (
 // undo gives them back, has the type that it had. Nova's own consumers have none, which stays so.
 func TestConsumerType(t *testing.T) {
 	session, err := lab.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	api, err := openstack.NewPlacementV1(session, gophercloud.EndpointOpts{Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	api.Microversion = "1.28"
 	provider, err := resourceproviders.Create(t.Context(), api, resourceproviders.CreateOpts{Name: "of-the-types"}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resourceproviders.UpdateInventories(t.Context(), api, provider.UUID, resourceproviders.UpdateInventoriesOpts{
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, resourceproviders.UpdateInventories(t.Context(), api, provider.UUID, resourceproviders.UpdateInventoriesOpts{
 		ResourceProviderGeneration: provider.Generation,
 		Inventories:                map[string]resourceproviders.Inventory{"VGPU": {Total: 4, MinUnit: 1, MaxUnit: 4, StepSize: 1, AllocationRatio: 1}},
-	}).Err; err != nil {
-		t.Fatal(err)
-	}
+	}).Err)
 	connected, err := cloud.Connect(t.Context(), cloud.Options{Service: cloud.NewService(map[string]string{
 		"auth_url": lab.KeystoneURL, "username": "nova", "password": lab.ServicePassword, "project_name": "service", "user_domain_name": "Default", "project_domain_name": "Default", "region_name": Region,
 	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	placement, err := connected.Placement()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const instance, migration = "0c000001-0000-4000-8000-000000000000", "0c000002-0000-4000-8000-000000000000"
 	read := func() map[string]cloud.Allocations {
 		t.Helper()
@@ -59,9 +48,7 @@ func TestConsumerType(t *testing.T) {
 	}
 	write := func(consumers map[string]cloud.Allocations) {
 		t.Helper()
-		if err := placement.SetAllocations(t.Context(), consumers); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, placement.SetAllocations(t.Context(), consumers))
 	}
 	// types are those in the database, "consumer TYPE" each.
 	types := func() (lines []string) {
@@ -103,9 +90,8 @@ func TestConsumerType(t *testing.T) {
 					ProjectID: "p", UserID: "u", ConsumerType: kind}
 			}
 			api.Microversion = test.microversion
-			if err := placementapi.Manage(t.Context(), api, placementapi.ManageOpts{instance: first(1, test.instance), migration: first(2, test.migration)}).Err; err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t,
+				placementapi.Manage(t.Context(), api, placementapi.ManageOpts{instance: first(1, test.instance), migration: first(2, test.migration)}).Err)
 			if diff := cmp.Diff(test.want, types()); diff != "" {
 				t.Fatalf("types at first (-want +got):\n%s", diff)
 			}
@@ -115,9 +101,7 @@ func TestConsumerType(t *testing.T) {
 			after[instance] = of(2, before[instance])
 			after[migration] = of(0, before[migration])
 			write(after)
-			if diff := cmp.Diff(test.want[:1], types()); diff != "" {
-				t.Errorf("types after the repair (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "types after the repair", test.want[:1], types())
 			// Undo.
 			now := read()
 			back := maps.Clone(before)
@@ -126,9 +110,7 @@ func TestConsumerType(t *testing.T) {
 				back[uuid] = a
 			}
 			write(back)
-			if diff := cmp.Diff(test.want, types()); diff != "" {
-				t.Errorf("types after undo (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "types after undo", test.want, types())
 			if got := read(); got[instance].Providers[provider.UUID]["VGPU"] != 1 || got[migration].Providers[provider.UUID]["VGPU"] != 2 {
 				t.Errorf("after undo: %v", got)
 			}

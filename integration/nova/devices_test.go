@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // devices returns what nova devices prints of each device, sorted, and of each contradiction.
@@ -60,14 +60,8 @@ func TestDevices(t *testing.T) {
 	server := request(t, nova, newFlavor(t, nova, "devices-two", 2), "", "ACTIVE")
 	want := onBoth(hostOfServer(t, server), "instance "+t.Name(), "database")
 	conf := []string{"--conf", "controller=" + lab.NovaConf}
-	if diff := cmp.Diff(want, devices(t, nil, conf...)); diff != "" {
-		t.Errorf("database alone (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want, devices(t, lab.Env(), conf...)); diff != "" {
-		t.Errorf("database and API (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "database alone", want, devices(t, nil, conf...))
+	hosttest.EqualIn(t, "database and API", want, devices(t, lab.Env(), conf...))
 	remove(t, nova, server)
-	if diff := cmp.Diff(onBoth("", "", "database"), devices(t, nil, conf...)); diff != "" {
-		t.Errorf("without the server (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "without the server", onBoth("", "", "database"), devices(t, nil, conf...))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/services"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/drain"
 )
 
@@ -78,21 +79,15 @@ func TestDrain(t *testing.T) {
 
 	// A build that has begun is waited for: one that is held until the deadline, then until it ends.
 	const call = "spawn"
-	if err := lab.Hold("gpu2", call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Hold("gpu2", call))
 	server := start(t, nova, flavor)
-	if err := lab.WaitHeld(t.Context(), "gpu2", call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.WaitHeld(t.Context(), "gpu2", call))
 	out := drained(t, lab.Env(), 1, "gpu2", "--reason", "new kernel", "--wait", "1s")
 	want := "error: server " + server + ": build (spawning) is still in progress\ngpustack: error: the compute service of gpu2 stays disabled\n"
 	if !strings.Contains(out, want) {
 		t.Errorf("%s", out)
 	}
-	if err := lab.Release("gpu2", call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Release("gpu2", call))
 	out = drained(t, lab.Env(), 2, "gpu2", "--reason", "new kernel")
 	if !strings.Contains(out, server) || !strings.Contains(out, "1 server on gpu2; 1 running with GPUs") {
 		t.Errorf("%s", out)
@@ -111,9 +106,7 @@ func TestDrain(t *testing.T) {
 
 	// A cold migration is in progress until it is confirmed.
 	succeed(t, "nova", "enable", "gpu1", "--yes")
-	if err := servers.Migrate(t.Context(), nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.Migrate(t.Context(), nova, server).ExtractErr())
 	until(t, "it is moved", func() bool {
 		s, err := servers.Get(t.Context(), nova, server).Extract()
 		return err == nil && s.Status == "VERIFY_RESIZE"
@@ -122,25 +115,19 @@ func TestDrain(t *testing.T) {
 	if !strings.Contains(out, "(finished) is still in progress") || !strings.Contains(out, "hint: confirm or revert it: openstack server resize confirm "+server) {
 		t.Errorf("%s", out)
 	}
-	if err := servers.ConfirmResize(t.Context(), nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.ConfirmResize(t.Context(), nova, server).ExtractErr())
 	out = drained(t, lab.Env(), 0, "gpu2", "--reason", "new kernel")
 	if !strings.Contains(out, "0 servers on gpu2") {
 		t.Errorf("%s", out)
 	}
 
 	// One that is powered off meanwhile is not waited for.
-	if err := servers.Stop(t.Context(), nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.Stop(t.Context(), nova, server).ExtractErr())
 	out = drained(t, lab.Env(), 0, "gpu1", "--reason", "new kernel", "--wait-empty", "2m")
 	if !strings.Contains(out, "1 server on gpu1; 0 running with GPUs") {
 		t.Errorf("%s", out)
 	}
-	if err := servers.Start(t.Context(), nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.Start(t.Context(), nova, server).ExtractErr())
 	remove(t, nova, server)
 
 	// Undo enables what the last entry has disabled; what others have disabled stays.

@@ -9,6 +9,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -20,37 +21,25 @@ func TestRepairEvacuationInError(t *testing.T) {
 	server := boot(t, nova, newFlavor(t, nova, "not-evacuated", 1))
 	source := hostOfServer(t, server)
 	dest := theOther(source)
-	if err := lab.Kill("nova-compute-" + source); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Kill("nova-compute-"+source))
 	until(t, "Nova takes the host for down", func() bool {
 		return rows(t, "SELECT last_seen_up < UTC_TIMESTAMP() - INTERVAL 12 SECOND FROM nova_cell1.services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = '%s'", source)[0][0] == "1"
 	})
 	const call = "spawn"
-	if err := lab.Hold(dest, call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Hold(dest, call))
 	// servers.Evacuate says onSharedStorage, which is no more from 2.14 on.
 	_, err := nova.Post(t.Context(), nova.ServiceURL("servers", server, "action"), map[string]any{"evacuate": map[string]any{}}, nil, &gophercloud.RequestOpts{OkCodes: []int{200}})
 	if err == nil {
 		err = lab.WaitHeld(t.Context(), dest, call)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	service := "nova-compute-" + dest
-	if err := errors.Join(lab.Kill(service), lab.Release(dest, call)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(lab.Kill(service), lab.Release(dest, call)))
 	// As ComputeManager.rebuild_instance leaves the record when spawn fails, and the
 	// operator's reset the guest.
 	rows(t, "UPDATE nova_cell1.migrations SET status = 'error' WHERE instance_uuid = '%s'", server)
-	if err := servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.StartService(t.Context(), service); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr())
+	hosttest.NoError(t, lab.StartService(t.Context(), service))
 	later(t, server)
 	silent(t, source)
 	both := [][]string{{source, server}, {dest, server}}
@@ -69,12 +58,8 @@ func TestRepairEvacuationInError(t *testing.T) {
 	if got := rows(t, cards, server); len(got) != 1 || got[0][0] != source {
 		t.Errorf("the guest has %q", got)
 	}
-	if diff := cmp.Diff([][]string{{source, server}}, allocations(t)); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
-	if err := lab.StartService(t.Context(), "nova-compute-"+source); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.EqualIn(t, "Placement", [][]string{{source, server}}, allocations(t))
+	hosttest.NoError(t, lab.StartService(t.Context(), "nova-compute-"+source))
 	remove(t, nova, server)
 	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/aggregates"
@@ -50,9 +52,7 @@ func explain(t *testing.T, args ...string) explained {
 	compute := filepath.Join(t.TempDir(), "compute.conf")
 	const text = "[pci]\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n" +
 		"alias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\", \"device_type\": \"type-PCI\"}\n"
-	if err := os.WriteFile(compute, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(compute, []byte(text), 0o600))
 	return explainWith(t, compute, args...)
 }
 
@@ -79,22 +79,16 @@ func request(t *testing.T, nova *gophercloud.ServiceClient, flavor, zone, status
 func requestIn(t *testing.T, nova *gophercloud.ServiceClient, group, flavor, zone, status string) string {
 	t.Helper()
 	glance, err := openstack.NewImageV2(nova.ProviderClient, gophercloud.EndpointOpts{Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	pages, err := images.List(glance, images.ListOpts{Name: Image}).AllPages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	all, err := images.ExtractImages(pages)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("images: %v, %v", err, all)
 	}
 	made, err := servers.Create(t.Context(), nova, servers.CreateOpts{Name: t.Name(), FlavorRef: flavor, ImageRef: all[0].ID, Networks: "none",
 		AvailabilityZone: zone}, servers.SchedulerHintOpts{Group: group}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() {
 		err := servers.Delete(context.WithoutCancel(t.Context()), nova, made.ID).ExtractErr()
 		if err != nil && !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
@@ -120,9 +114,7 @@ func requestIn(t *testing.T, nova *gophercloud.ServiceClient, group, flavor, zon
 func TestExplain(t *testing.T) {
 	nova := compute(t)
 	group, err := aggregates.Create(t.Context(), nova, aggregates.CreateOpts{Name: "explain", AvailabilityZone: "elsewhere"}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() {
 		if err := aggregates.Delete(context.WithoutCancel(t.Context()), nova, group.ID).ExtractErr(); err != nil {
 			t.Error(err)
@@ -155,16 +147,12 @@ func TestExplain(t *testing.T) {
 
 	petabyte := 1 << 20 // there is no quota for disks of flavors
 	large, err := flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: "explain-large", RAM: 64, VCPUs: 1, Disk: &petabyte}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { flavors.Delete(context.WithoutCancel(t.Context()), nova, large.ID) })
 	same("disk", explain(t, "--server", request(t, nova, large.ID, "", "ERROR")), "gpu1 placement", "gpu2 placement")
 
 	trait, err := flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: "explain-trait", RAM: 64, VCPUs: 1, Disk: new(int)}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { flavors.Delete(context.WithoutCancel(t.Context()), nova, trait.ID) })
 	if _, err := flavors.CreateExtraSpecs(t.Context(), nova, trait.ID, flavors.ExtraSpecsOpts{"trait:HW_CPU_X86_AVX512F": "required"}).Extract(); err != nil {
 		t.Fatal(err)
@@ -172,27 +160,21 @@ func TestExplain(t *testing.T) {
 	same("trait", explain(t, "--server", request(t, nova, trait.ID, "", "ERROR")), "gpu1 placement", "gpu2 placement")
 
 	apart, err := servergroups.Create(t.Context(), nova, servergroups.CreateOpts{Name: "explain", Policy: "anti-affinity"}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() {
 		if err := servergroups.Delete(context.WithoutCancel(t.Context()), nova, apart.ID).ExtractErr(); err != nil {
 			t.Error(err)
 		}
 	})
 	plain, err := flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: "explain-plain", RAM: 64, VCPUs: 1, Disk: new(int)}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { flavors.Delete(context.WithoutCancel(t.Context()), nova, plain.ID) })
 	member := requestIn(t, nova, apart.ID, plain.ID, "elsewhere", "ACTIVE")
 	same("a server group", explain(t, "--server", requestIn(t, nova, apart.ID, plain.ID, "elsewhere", "ERROR")), "gpu1 availability_zone", "gpu2 filters")
 	remove(t, nova, member)
 
 	pages, err := services.List(nova, services.ListOpts{Binary: "nova-compute", Host: "gpu1"}).AllPages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	all, err := services.ExtractServices(pages)
 	if err != nil || len(all) != 1 {
 		t.Fatal(err, all)

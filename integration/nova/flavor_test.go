@@ -23,6 +23,8 @@ import (
 	"sync"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
@@ -35,9 +37,7 @@ import (
 func isolated(t testing.TB, argv ...string) *exec.Cmd {
 	t.Helper()
 	lib := filepath.Join(filepath.Dir(gpustack), "lib", strings.ReplaceAll(t.Name(), "/", "-"))
-	if err := os.MkdirAll(lib, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(lib, 0o755))
 	return exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount --bind "$1" /var/lib && shift && exec "$@"`, "sh", lib}, argv...)...)
 }
 
@@ -114,9 +114,7 @@ gpustack: created flavor gpu.k4200.2, id ID
 gpustack: next: run 'gpustack flavor test gpu.k4200.2 --image IMAGE'
 `
 	create := []string{"flavor", "create", "K4200:2", "--vcpus", "2", "--ram", "64", "--disk", "0", "--yes"}
-	if diff := cmp.Diff(want, succeed(t, create...)); diff != "" {
-		t.Errorf("create (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "create", want, succeed(t, create...))
 	if got := succeed(t, create...); !strings.Contains(got, "nothing to do: the flavor is as planned") {
 		t.Errorf("again: %s", got)
 	}
@@ -140,9 +138,7 @@ gpustack: next: run 'gpustack flavor test gpu.k4200.2 --image IMAGE'
 		VCPUs       int
 		Description string
 	}
-	if err := json.Unmarshal([]byte(osc(t, "flavor", "show", id, "-f", "json")), &shown); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal([]byte(osc(t, "flavor", "show", id, "-f", "json")), &shown))
 	if diff := cmp.Diff(map[string]string{"pci_passthrough:alias": "K4200:2", "hw:hide_hypervisor_id": "true", "hw:mem_page_size": "any"}, shown.Properties); diff != "" || shown.VCPUs != 2 || shown.Description != "two cards" {
 		t.Errorf("%+v (-want +got):\n%s", shown, diff)
 	}
@@ -181,9 +177,7 @@ func TestUndoFlavor(t *testing.T) {
 	before := show()
 	succeed(t, "flavor", "delete", "undone", "--yes")
 	succeed(t, "undo", "--yes")
-	if diff := cmp.Diff(before, show()); diff != "" {
-		t.Errorf("(-before +undone):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and undone", before, show())
 	osc(t, "flavor", "set", "undone", "--property", "hw:mem_page_size=any")
 	_, stderr, status := command(t, lab.Env(), "undo", "--yes")
 	if status != 1 || !strings.Contains(stderr, "error: flavor undone has changed since: it has property hw:mem_page_size=any\n") {
@@ -197,9 +191,7 @@ func TestUndoFlavor(t *testing.T) {
 		t.Error("no change")
 	}
 	succeed(t, "undo", "--yes")
-	if diff := cmp.Diff(before, show()); diff != "" {
-		t.Errorf("(-before +undone):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and undone", before, show())
 	succeed(t, "undo", "--yes")
 	if got := rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name = 'undone'"); got[0][0] != "0" {
 		t.Error("it is still there")
@@ -215,13 +207,9 @@ func TestThreeCards(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	inventory, err := exec.Command(gpustack, "host", "scan", "--root", node, "-o", "json").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "gpu1.json")
-	if err := os.WriteFile(file, inventory, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(file, inventory, 0o600))
 	got := succeed(t, "flavor", "list", "--conf", "all="+lab.NovaConf, "--release", lab.ReleaseName(), "--inventory", file)
 	if !strings.Contains(got, "no: no host has enough devices: gpu1 has 2 of 3") {
 		t.Error(got)
@@ -259,9 +247,7 @@ func TestPrivate(t *testing.T) {
 admins  K4200:1  4  16 GiB  40 GiB  private, no project
 demos  K4200:1  4  16 GiB  20 GiB  ID
 `
-	if diff := cmp.Diff(want, regexp.MustCompile(`  +`).ReplaceAllString(succeed(t, "flavor", "list"), "  ")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, regexp.MustCompile(`  +`).ReplaceAllString(succeed(t, "flavor", "list"), "  "))
 	// Its user sees it, not the other, and may make none.
 	stdout, stderr, status := command(t, lab.DemoEnv(), "flavor", "list")
 	if status != 0 || !strings.Contains(stdout, "demos") || strings.Contains(stdout, "admins") {
@@ -301,9 +287,7 @@ func newProxy(t testing.TB, elsewhere string) *proxy {
 	p := &proxy{}
 	before := func(address string, modify func(*http.Response) error) *httptest.Server {
 		target, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		forward := &httputil.ReverseProxy{
 			Rewrite: func(r *httputil.ProxyRequest) {
 				r.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host})
@@ -381,9 +365,7 @@ func TestRequests(t *testing.T) {
 		got = append(got, steady(line))
 	}
 	want := []string{"POST /v3/auth/tokens", "GET /v2.1/", "GET /v2.1/flavors/detail", "POST /v2.1/flavors", "POST /v2.1/flavors/ID/os-extra_specs"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, got)
 }
 
 // TestOverBadRoads: what a busy cloud, a lost connection and a token that has run out
@@ -436,9 +418,7 @@ func TestOverBadRoads(t *testing.T) {
 				t.Error(stderr)
 			}
 			got := rows(t, "SELECT count(DISTINCT f.id), group_concat(s.value) FROM nova_api.flavors f LEFT JOIN nova_api.flavor_extra_specs s ON s.flavor_id = f.id WHERE f.name LIKE 'gpu.%%'")
-			if diff := cmp.Diff([][]string{{"1", "K4200:1"}}, got); diff != "" {
-				t.Errorf("flavors (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "flavors", [][]string{{"1", "K4200:1"}}, got)
 		})
 	}
 }
@@ -454,41 +434,29 @@ func status(code int) func(http.ResponseWriter, *http.Request) bool {
 // nothing secret.
 func TestDoesNotGetThere(t *testing.T) {
 	session, err := lab.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	keystone, err := openstack.NewIdentityV3(session, gophercloud.EndpointOpts{Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	expired, err := lab.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tokens.Revoke(t.Context(), keystone, expired.Token()).Err; err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, tokens.Revoke(t.Context(), keystone, expired.Token()).Err)
 	target, err := url.Parse("http://" + hostOf(lab.KeystoneURL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	secure := httptest.NewUnstartedServer(httputil.NewSingleHostReverseProxy(target))
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
 	secure.StartTLS()
 	defer secure.Close()
 	authority := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(authority, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
 	busy := newProxy(t, "")
 	busy.breaks(99, "GET", "/v2.1/", status(http.StatusServiceUnavailable))
 	token := func(id string) []string {
 		return []string{"OS_AUTH_URL=" + lab.KeystoneURL, "OS_TOKEN=" + id, "OS_PROJECT_NAME=admin", "OS_PROJECT_DOMAIN_NAME=Default"}
 	}
 	clouds := filepath.Join(t.TempDir(), "clouds.yaml")
-	if err := os.WriteFile(clouds, []byte("clouds:\n  lab:\n    auth: {auth_url: '"+lab.KeystoneURL+"', username: admin, project_name: admin, password: "+lab.AdminPassword+"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t,
+		os.WriteFile(clouds,
+			[]byte("clouds:\n  lab:\n    auth: {auth_url: '"+lab.KeystoneURL+"', username: admin, project_name: admin, password: "+lab.AdminPassword+"}\n"), 0o600))
 	credential := newCredential(t, keystone)
 	for name, test := range map[string]struct {
 		env  []string
@@ -541,9 +509,7 @@ func TestDoesNotGetThere(t *testing.T) {
 func closedPort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -552,13 +518,9 @@ func closedPort(t *testing.T) string {
 func newCredential(t *testing.T, keystone *gophercloud.ServiceClient) *applicationcredentials.ApplicationCredential {
 	t.Helper()
 	user, err := keystone.ProviderClient.GetAuthResult().(tokens.CreateResult).ExtractUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	credential, err := applicationcredentials.Create(t.Context(), keystone, user.ID, applicationcredentials.CreateOpts{Name: t.Name()}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() {
 		if err := applicationcredentials.Delete(context.WithoutCancel(t.Context()), keystone, user.ID, credential.ID).ExtractErr(); err != nil {
 			t.Error(err)

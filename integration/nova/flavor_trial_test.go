@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // tried is what flavor test prints of its one server.
@@ -83,14 +85,10 @@ func TestFlavorTest(t *testing.T) {
 	// Killed while the guest is watched: the next run names it, --clean deletes it.
 	cmd := isolated(t, gpustack, "flavor", "test", "tried", "--image", Image, "--yes")
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "LANG=C.UTF-8"}, lab.Env()...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Start())
 	const alive = "SELECT uuid FROM nova_cell1.instances WHERE deleted = 0 AND display_name LIKE 'gpustack-test-%%'"
 	until(t, "the server is active", func() bool { return len(rows(t, alive+" AND vm_state = 'active'")) == 1 })
-	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
 	if err := cmd.Wait(); err == nil {
 		t.Error("it was not killed")
 	}

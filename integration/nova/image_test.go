@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
+
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
@@ -17,18 +18,12 @@ import (
 // answers which compute node has a trait, also for one that it does not know.
 func TestImage(t *testing.T) {
 	session, err := lab.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	glance, err := openstack.NewImageV2(session, gophercloud.EndpointOpts{Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	made, err := images.Create(t.Context(), glance, images.CreateOpts{Name: "of-the-test", ContainerFormat: "bare", DiskFormat: "qcow2",
 		Properties: map[string]string{"os_distro": "debian", "os_type": "linux"}}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() {
 		if err := images.Delete(context.WithoutCancel(t.Context()), glance, made.ID).ExtractErr(); err != nil {
 			t.Error(err)
@@ -38,9 +33,7 @@ func TestImage(t *testing.T) {
 	shown := func() map[string]any {
 		t.Helper()
 		var all map[string]any
-		if err := images.Get(t.Context(), glance, made.ID).ExtractInto(&all); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, images.Get(t.Context(), glance, made.ID).ExtractInto(&all))
 		all = maps.Clone(all)
 		delete(all, "updated_at")
 		return all
@@ -53,16 +46,12 @@ func TestImage(t *testing.T) {
 	want := maps.Clone(before)
 	maps.Copy(want, map[string]any{"min_disk": 40.0, "min_ram": 8192.0, "os_type": "windows", "hw_disk_bus": "virtio", "hw_vif_multiqueue_enabled": "true"})
 	delete(want, "os_distro")
-	if diff := cmp.Diff(want, shown()); diff != "" {
-		t.Errorf("set (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "set", want, shown())
 	if got := succeed(t, set...); !strings.Contains(got, "nothing to do: the image is as planned\n") {
 		t.Errorf("again: %s", got)
 	}
 	succeed(t, "undo", "--yes")
-	if diff := cmp.Diff(before, shown()); diff != "" {
-		t.Errorf("undone (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "undone", before, shown())
 
 	// A user who neither owns the image nor is an administrator.
 	if stdout, stderr, status := command(t, lab.DemoEnv(), "image", "set", Image, "--profile", "gpu", "--yes"); status != 1 ||
@@ -86,27 +75,19 @@ func TestImage(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	placement, err := openstack.NewPlacementV1(session, gophercloud.EndpointOpts{Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	placement.Microversion = "1.28"
 	pages, err := resourceproviders.List(placement, resourceproviders.ListOpts{Name: "gpu1"}).AllPages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	nodes, err := resourceproviders.ExtractResourceProviders(pages)
 	if err != nil || len(nodes) != 1 {
 		t.Fatalf("%v, %v", nodes, err)
 	}
 	has, err := resourceproviders.GetTraits(t.Context(), placement, nodes[0].UUID).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	given, err := resourceproviders.UpdateTraits(t.Context(), placement, nodes[0].UUID,
 		resourceproviders.UpdateTraitsOpts{ResourceProviderGeneration: has.ResourceProviderGeneration, Traits: append(has.Traits, trait)}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if got := planned(); !strings.Contains(got, "guests run only on the compute nodes with trait "+trait+": gpu1\n") {
 		t.Errorf("%s", got)
 	}
@@ -114,10 +95,8 @@ func TestImage(t *testing.T) {
 		resourceproviders.UpdateTraitsOpts{ResourceProviderGeneration: given.ResourceProviderGeneration, Traits: has.Traits}).Err; err != nil {
 		t.Error(err)
 	}
-	if err := images.Update(t.Context(), glance, made.ID, images.UpdateOpts{
-		images.UpdateImageProperty{Op: images.AddOp, Name: "hw_maxphysaddr_mode", Value: "passthrough"}}).Err; err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, images.Update(t.Context(), glance, made.ID, images.UpdateOpts{
+		images.UpdateImageProperty{Op: images.AddOp, Name: "hw_maxphysaddr_mode", Value: "passthrough"}}).Err)
 	flavor := newFlavor(t, compute(t), "of-the-image", 1)
 	// The fake driver of later releases reports it.
 	const ofTheImage = "COMPUTE_ADDRESS_SPACE_PASSTHROUGH"

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/flavors"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 	"github.com/gophercloud/gophercloud/v2/openstack/image/v2/images"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/service"
 )
 
@@ -46,13 +46,9 @@ func TestDemo(t *testing.T) {
 	session, err := openstack.AuthenticatedClient(t.Context(), gophercloud.AuthOptions{
 		IdentityEndpoint: env["OS_AUTH_URL"], Username: env["OS_USERNAME"], Password: env["OS_PASSWORD"], TenantName: env["OS_PROJECT_NAME"], DomainName: env["OS_USER_DOMAIN_NAME"],
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	nova, err := openstack.NewComputeV2(session, gophercloud.EndpointOpts{Region: env["OS_REGION_NAME"]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: "demo", RAM: 64, VCPUs: 1, Disk: new(int)}).Extract()
 	if !gophercloud.ResponseCodeIs(err, http.StatusForbidden) {
 		t.Errorf("a flavor made by demo: %v", err)
@@ -66,23 +62,17 @@ func TestRestore(t *testing.T) {
 	kept := newFlavor(t, nova, "kept", 1)
 	server := boot(t, nova, kept)
 	before := rows(t, cards, server)
-	if err := lab.Save(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Save(t.Context()))
 	lost := newFlavor(t, nova, "lost", 1)
 	remove(t, nova, server)
-	if err := lab.Restore(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Restore(t.Context()))
 	if _, err := flavors.Get(t.Context(), nova, lost).Extract(); !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
 		t.Errorf("the flavor made after Save: %v", err)
 	}
 	if s, err := servers.Get(t.Context(), nova, server).Extract(); err != nil || s.Status != "ACTIVE" {
 		t.Errorf("the server deleted after Save: %v, %+v", err, s)
 	}
-	if diff := cmp.Diff(before, rows(t, cards, server)); diff != "" {
-		t.Errorf("its cards (-saved +restored):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "its cards", before, rows(t, cards, server))
 	remove(t, nova, boot(t, nova, kept))
 	remove(t, nova, server)
 }
@@ -110,19 +100,13 @@ func TestCards(t *testing.T) {
 	pull := func(addresses ...string) {
 		t.Helper()
 		err := errors.Join(lab.SetCards("gpu2", addresses...), lab.StopService("nova-compute-gpu2"), lab.StartService(t.Context(), "nova-compute-gpu2"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 	}
 	const here = "SELECT address FROM nova_cell1.pci_devices p JOIN nova_cell1.compute_nodes c ON c.id = p.compute_node_id WHERE c.host = 'gpu2' AND p.deleted = 0 ORDER BY address"
 	pull("0000:84:00.0")
-	if diff := cmp.Diff([][]string{{"0000:84:00.0"}}, rows(t, here)); diff != "" {
-		t.Errorf("pulled:\n%s", diff)
-	}
+	hosttest.EqualIn(t, "pulled", [][]string{{"0000:84:00.0"}}, rows(t, here))
 	pull("0000:84:00.0", "0000:88:00.0")
-	if diff := cmp.Diff([][]string{{"0000:84:00.0"}, {"0000:88:00.0"}}, rows(t, here)); diff != "" {
-		t.Errorf("put back:\n%s", diff)
-	}
+	hosttest.EqualIn(t, "put back", [][]string{{"0000:84:00.0"}, {"0000:88:00.0"}}, rows(t, here))
 }
 
 // TestLoopback: nothing can be reached from another machine.
@@ -131,9 +115,7 @@ func TestLoopback(t *testing.T) {
 	inodes := map[string]string{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		text, err := os.ReadFile(table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for line := range strings.Lines(string(text)) {
 			if f := strings.Fields(line); f[3] == "0A" {
 				inodes["socket:["+f[9]+"]"] = f[1]
@@ -143,9 +125,7 @@ func TestLoopback(t *testing.T) {
 	seen := 0
 	for _, proc := range service.Processes(lab.dir) {
 		fds, err := filepath.Glob(filepath.Join(proc, "fd/*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, fd := range fds {
 			target, _ := os.Readlink(fd) // may just be closed
 			address, listens := inodes[target]
@@ -166,12 +146,8 @@ func TestLoopback(t *testing.T) {
 // TestEnded: a service that ends in its start is noticed then, and says why.
 func TestEnded(t *testing.T) {
 	s, err := lab.service("nova-scheduler")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.StopService("nova-scheduler"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, lab.StopService("nova-scheduler"))
 	argv := s.Argv
 	s.Argv = append(slices.Clone(argv), "--config-file", "/none.conf")
 	if err := lab.StartService(t.Context(), "nova-scheduler"); err == nil || !strings.Contains(err.Error(), "nova-scheduler: has ended") || !strings.Contains(err.Error(), "/none.conf") {
@@ -191,18 +167,10 @@ func killInMigration(t *testing.T, nova *gophercloud.ServiceClient, server strin
 	source = rows(t, "SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", server)[0][0]
 	compute := "nova-compute-" + source
 	const call = "migrate_disk_and_power_off"
-	if err := lab.Hold(source, call); err != nil {
-		t.Fatal(err)
-	}
-	if err := servers.Migrate(t.Context(), nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.WaitHeld(t.Context(), source, call); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(lab.Kill(compute), lab.Release(source, call), lab.StartService(t.Context(), compute)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Hold(source, call))
+	hosttest.NoError(t, servers.Migrate(t.Context(), nova, server).ExtractErr())
+	hosttest.NoError(t, lab.WaitHeld(t.Context(), source, call))
+	hosttest.NoError(t, errors.Join(lab.Kill(compute), lab.Release(source, call), lab.StartService(t.Context(), compute)))
 	want := [][]string{{"gpu1", "allocated"}, {"gpu2", "allocated"}}
 	state := func() [][]string {
 		return rows(t, "SELECT vm_state, coalesce(task_state, ''), i.host, m.status FROM nova_cell1.instances i JOIN nova_cell1.migrations m ON m.instance_uuid = i.uuid WHERE i.uuid = '%s'", server)
@@ -214,9 +182,7 @@ func killInMigration(t *testing.T, nova *gophercloud.ServiceClient, server strin
 	for _, card := range rows(t, cards, server) {
 		got = append(got, []string{card[0], card[2]})
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("cards of the server:\n%s", diff)
-	}
+	hosttest.EqualIn(t, "cards of the server", want, got)
 	return source
 }
 
@@ -227,9 +193,7 @@ const cards = "SELECT c.host, p.address, p.status FROM nova_cell1.pci_devices p 
 func rows(t *testing.T, statement string, args ...any) [][]string {
 	t.Helper()
 	rows, err := lab.Database.Query(t.Context(), fmt.Sprintf(statement, args...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return rows
 }
 
@@ -237,13 +201,9 @@ func rows(t *testing.T, statement string, args ...any) [][]string {
 func compute(t *testing.T) *gophercloud.ServiceClient {
 	t.Helper()
 	session, err := lab.Client(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	nova, err := openstack.NewComputeV2(session, gophercloud.EndpointOpts{Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	// Below 2.86 extra specs are not looked at; from 2.37 on a server must say what
 	// networks it wants.
 	nova.Microversion = "2.93"
@@ -254,13 +214,9 @@ func compute(t *testing.T) *gophercloud.ServiceClient {
 func newFlavor(t *testing.T, nova *gophercloud.ServiceClient, name string, cards int) string {
 	t.Helper()
 	flavor, err := flavors.Create(t.Context(), nova, flavors.CreateOpts{Name: name, RAM: 64, VCPUs: 1, Disk: new(int)}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = flavors.CreateExtraSpecs(t.Context(), nova, flavor.ID, flavors.ExtraSpecsOpts{"pci_passthrough:alias": fmt.Sprintf("K4200:%d", cards)}).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() {
 		err := flavors.Delete(context.WithoutCancel(t.Context()), nova, flavor.ID).ExtractErr()
 		if err != nil && !gophercloud.ResponseCodeIs(err, http.StatusNotFound) {
@@ -274,21 +230,15 @@ func newFlavor(t *testing.T, nova *gophercloud.ServiceClient, name string, cards
 func start(t *testing.T, nova *gophercloud.ServiceClient, flavor string) string {
 	t.Helper()
 	glance, err := openstack.NewImageV2(nova.ProviderClient, gophercloud.EndpointOpts{Region: Region})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	pages, err := images.List(glance, images.ListOpts{Name: Image}).AllPages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	found, err := images.ExtractImages(pages)
 	if err != nil || len(found) != 1 {
 		t.Fatalf("%d images, %v", len(found), err)
 	}
 	server, err := servers.Create(t.Context(), nova, servers.CreateOpts{Name: t.Name(), FlavorRef: flavor, ImageRef: found[0].ID, Networks: "none"}, nil).Extract()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return server.ID
 }
 
@@ -309,9 +259,7 @@ func boot(t *testing.T, nova *gophercloud.ServiceClient, flavor string) string {
 // remove deletes a server and returns when it is gone and its cards are free.
 func remove(t *testing.T, nova *gophercloud.ServiceClient, server string) {
 	t.Helper()
-	if err := servers.Delete(t.Context(), nova, server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.Delete(t.Context(), nova, server).ExtractErr())
 	until(t, "the server is gone", func() bool {
 		_, err := servers.Get(t.Context(), nova, server).Extract()
 		return gophercloud.ResponseCodeIs(err, http.StatusNotFound) && len(rows(t, cards, server)) == 0

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 var update = flag.Bool("update", false, "write what openstacksdk and Placement answer to testdata of nova/cloud")
@@ -53,18 +53,12 @@ func compareRecorded(t *testing.T, script, recorded string, other func(recorded,
 	command := exec.CommandContext(t.Context(), "/usr/bin/python3", script)
 	command.Stderr = os.Stderr
 	got, err := command.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if *update {
-		if err := os.WriteFile(recorded, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.WriteFile(recorded, got, 0o644))
 	}
 	want, err := os.ReadFile(recorded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	before, after := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
 	if before[0] != after[0] && len(before) == len(after) {
 		differs, differ := other(before[0], after[0]), 0
@@ -78,7 +72,5 @@ func compareRecorded(t *testing.T, script, recorded string, other func(recorded,
 			t.Error("these are too many to compare the others")
 		}
 	}
-	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("run with -update (-recorded +now):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "run with -update", before, after)
 }

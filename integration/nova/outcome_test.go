@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/gophercloud/gophercloud/v2/openstack/compute/v2/servers"
 )
@@ -36,9 +38,7 @@ func newGateway(t *testing.T) *gateway {
 	g := &gateway{}
 	through := func(address string) *httputil.ReverseProxy {
 		target, err := url.Parse(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: target.Scheme, Host: target.Host})
 	}
 	real := through(lab.PlacementURL)
@@ -116,9 +116,7 @@ func (g *gateway) controller(t *testing.T) string {
 	if err == nil {
 		err = os.WriteFile(name, bytes.ReplaceAll(text, []byte(lab.KeystoneURL), []byte(g.Keystone)), 0o640)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }
 
@@ -178,9 +176,7 @@ func TestRepairPlacementAnswers(t *testing.T) {
 	if n := g.count(); n != 2 { // the repair's, and the one that makes it certain
 		t.Errorf("%d requests", n)
 	}
-	if diff := cmp.Diff([][]string{{source, server}}, allocations(t)); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement", [][]string{{source, server}}, allocations(t))
 	remove(t, nova, server)
 	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
 }

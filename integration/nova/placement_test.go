@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -43,22 +45,14 @@ func TestDevicesInPlacement(t *testing.T) {
 			want = append(want, []string{host + "_0000:" + card + ":00.0", deviceClass, "1", "0"})
 		}
 	}
-	if diff := cmp.Diff(want, inventories(t)); diff != "" {
-		t.Errorf("inventories of devices (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "inventories of devices", want, inventories(t))
 	explains(t, "all are free", []string{"gpu1 can", "gpu2 can"}, "--flavor", "gpu.k4200.2")
 	first := request(t, nova, flavor, "", "ACTIVE")
 	host := hostOfServer(t, first)
-	if diff := cmp.Diff([][]string{{host + "_0000:84:00.0", "1"}, {host + "_0000:88:00.0", "1"}}, held(t, first)); diff != "" {
-		t.Errorf("allocations of devices (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "allocations of devices", [][]string{{host + "_0000:84:00.0", "1"}, {host + "_0000:88:00.0", "1"}}, held(t, first))
 	of := "instance " + t.Name()
-	if diff := cmp.Diff(onBoth(host, of, "placement"), devices(t, lab.Env())); diff != "" {
-		t.Errorf("nova devices by Placement alone (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(onBoth(host, of, "database and placement"), devices(t, lab.Env(), "--conf", "controller="+lab.NovaConf)); diff != "" {
-		t.Errorf("nova devices by both (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "nova devices by Placement alone", onBoth(host, of, "placement"), devices(t, lab.Env()))
+	hosttest.EqualIn(t, "nova devices by both", onBoth(host, of, "database and placement"), devices(t, lab.Env(), "--conf", "controller="+lab.NovaConf))
 	testFreedByPlacement(t, "gpu.k4200.2")
 	explains(t, "one host is used up", onHost(host, "rows", "can"), "--flavor", "gpu.k4200.2")
 	second := request(t, nova, flavor, "", "ACTIVE")
@@ -86,18 +80,14 @@ func TestLiveMigratable(t *testing.T) {
 
 	// An alias of devices that are not live-migratable: all are.
 	conf, err := os.ReadFile(lab.NovaConf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	lines := strings.Split(string(conf), "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, "alias") {
 			lines[i] = strings.Replace(line, `"live_migratable": "yes"`, `"live_migratable": "no"`, 1)
 		}
 	}
-	if err := os.WriteFile(lab.NovaConf, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(lab.NovaConf, []byte(strings.Join(lines, "\n")), 0o600))
 	restart(t, "nova-scheduler", "nova-api")
 	said := explains(t, "no such device", []string{"gpu1 rows", "gpu2 rows"}, "--server", request(t, nova, flavor, "", "ERROR"))
 	if !strings.Contains(said, "2 have no K4200 with the tags of the alias") {
@@ -133,9 +123,7 @@ func TestOneTimeUse(t *testing.T) {
 	if got := reserved(); !slices.Equal(got, both) {
 		t.Errorf("reserved after the guest: %q, want %q", got, both)
 	}
-	if diff := cmp.Diff(onBoth(host, "to-clean", "placement"), devices(t, lab.Env())); diff != "" {
-		t.Errorf("nova devices (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "nova devices", onBoth(host, "to-clean", "placement"), devices(t, lab.Env()))
 	said := explains(t, "its guest is gone", onHost(host, "placement", "can"), "--flavor", "once")
 	if !strings.Contains(said, "one-time-use") {
 		t.Errorf("explain:\n%s", said)
@@ -154,9 +142,7 @@ func onHost(host, one, other string) []string {
 // ends with the test, which Nova itself cannot: Restore does it.
 func inPlacement(t *testing.T, more ...string) {
 	t.Helper()
-	if err := lab.Save(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Save(t.Context()))
 	t.Cleanup(func() {
 		if err := lab.Restore(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
@@ -192,9 +178,7 @@ func configure(t *testing.T, args ...string) {
 func restart(t *testing.T, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if err := errors.Join(lab.StopService(name), lab.StartService(t.Context(), name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(lab.StopService(name), lab.StartService(t.Context(), name)))
 	}
 }
 

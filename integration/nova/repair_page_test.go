@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -23,9 +25,7 @@ type page struct {
 func newPage(t *testing.T, source, dest, server, address string) *page {
 	t.Helper()
 	text, err := os.ReadFile(repairPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const uuid = "7f0c1f3a-52a4-4cf8-a2ae-3d5a3f4e9c11"
 	return &page{t: t, rest: string(text), names: strings.NewReplacer(source, "gpu1", dest, "gpu2", server, uuid, server[:8], uuid[:8], address, "0000:24:00.0")}
 }

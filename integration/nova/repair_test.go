@@ -19,6 +19,7 @@ import (
 
 	"gpustack/cleanup"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/integration/evidence"
 )
 
@@ -30,9 +31,7 @@ func controller(t *testing.T) string {
 	if err == nil {
 		err = errors.Join(os.MkdirAll(filepath.Join(root, "etc/nova"), 0o755), os.WriteFile(filepath.Join(root, "etc/nova/nova.conf"), text, 0o640))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return root
 }
 
@@ -98,9 +97,7 @@ func TestRepairOnline(t *testing.T) {
 	// Its nova-compute may have been up all the time, for all that is known, and so the
 	// copy may go on (the reports say that it was started twenty minutes ago).
 	got, _ = repaired(t, root, append(reports(), "--apply", "--yes")...)
-	if diff := cmp.Diff([]string{dest + " C unknown"}, got); diff != "" {
-		t.Errorf("the copy may go on, (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "the copy may go on,", []string{dest + " C unknown"}, got)
 	// An hour later.
 	rows(t, "UPDATE nova_cell1.migrations SET created_at = created_at - INTERVAL 1 HOUR, updated_at = updated_at - INTERVAL 1 HOUR WHERE instance_uuid = '%s'", server)
 	rows(t, "UPDATE nova_cell1.pci_devices SET updated_at = updated_at - INTERVAL 1 HOUR WHERE instance_uuid = '%s'", server)
@@ -132,9 +129,7 @@ func TestRepairOnline(t *testing.T) {
 	if got := rows(t, cards, server); len(got) != 1 || got[0][0] != source {
 		t.Errorf("the guest has %q", got)
 	}
-	if diff := cmp.Diff([][]string{{source, server}}, allocations(t)); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement", [][]string{{source, server}}, allocations(t))
 	s, err := servers.Get(t.Context(), nova, server).Extract()
 	if err != nil || s.Status != "ACTIVE" {
 		t.Errorf("the guest: %+v, %v", s, err)
@@ -166,14 +161,10 @@ func TestRepairLeavesAlone(t *testing.T) {
 	for _, end := range []string{"confirm", "revert"} {
 		server := boot(t, nova, flavor)
 		source := rows(t, "SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", server)[0][0]
-		if err := servers.Migrate(t.Context(), nova, server).ExtractErr(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, servers.Migrate(t.Context(), nova, server).ExtractErr())
 		status := func() string {
 			s, err := servers.Get(t.Context(), nova, server).Extract()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			return s.Status
 		}
 		until(t, "the server waits to be confirmed", func() bool { return status() == "VERIFY_RESIZE" })
@@ -186,14 +177,10 @@ func TestRepairLeavesAlone(t *testing.T) {
 		// it frees the source's card; here there is one every five seconds.
 		const audit = "get_available_resource"
 		for _, host := range []string{"gpu1", "gpu2"} {
-			if err := lab.Hold(host, audit); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, lab.Hold(host, audit))
 		}
 		for _, host := range []string{"gpu1", "gpu2"} {
-			if err := lab.WaitHeld(t.Context(), host, audit); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, lab.WaitHeld(t.Context(), host, audit))
 		}
 		var err error
 		want := source
@@ -203,17 +190,13 @@ func TestRepairLeavesAlone(t *testing.T) {
 		} else {
 			err = servers.RevertResize(t.Context(), nova, server).ExtractErr()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		until(t, end, func() bool {
 			got := rows(t, cards, server)
 			return status() == "ACTIVE" && len(got) == 1 && got[0][0] == want
 		})
 		for _, host := range []string{"gpu1", "gpu2"} {
-			if err := lab.Release(host, audit); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, lab.Release(host, audit))
 		}
 		if got, code := repaired(t, root); len(got) > 0 || code != 0 {
 			t.Errorf("after %s: exit status %d, %q", end, code, got)
@@ -255,15 +238,9 @@ func theOther(host string) string {
 // hold moves a server and stops that in a call of a host's driver.
 func hold(t *testing.T, server, host, call string) {
 	t.Helper()
-	if err := lab.Hold(host, call); err != nil {
-		t.Fatal(err)
-	}
-	if err := servers.Migrate(t.Context(), compute(t), server).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
-	if err := lab.WaitHeld(t.Context(), host, call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Hold(host, call))
+	hosttest.NoError(t, servers.Migrate(t.Context(), compute(t), server).ExtractErr())
+	hosttest.NoError(t, lab.WaitHeld(t.Context(), host, call))
 }
 
 // TestRepairThreeTries: three resizes fail, and each leaves a record in error and a card on the
@@ -279,15 +256,11 @@ func TestRepairThreeTries(t *testing.T) {
 	insert := func(ctx context.Context, addresses ...string) {
 		t.Helper()
 		service := "nova-compute-" + dest
-		if err := errors.Join(lab.SetCards(dest, addresses...), lab.StopService(service), lab.StartService(ctx, service)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(lab.SetCards(dest, addresses...), lab.StopService(service), lab.StartService(ctx, service)))
 	}
 	insert(t.Context(), "0000:84:00.0", "0000:88:00.0", "0000:8c:00.0")
 	t.Cleanup(func() { insert(context.WithoutCancel(t.Context()), "0000:84:00.0", "0000:88:00.0") })
-	if err := lab.Fail(source, call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Fail(source, call))
 	t.Cleanup(func() {
 		if err := lab.Heal(source, call); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
@@ -298,9 +271,7 @@ func TestRepairThreeTries(t *testing.T) {
 	// its error is logged.
 	ended := func() int {
 		log, err := lab.Log("nova-compute-" + source)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return strings.Count(log, "Exception during message handling: ")
 	}
 	before := ended()
@@ -319,9 +290,7 @@ func TestRepairThreeTries(t *testing.T) {
 			return slices.Equal(state[0], []string{"active", "", source, fmt.Sprint(n + 1)}) && ended() == before+n+1
 		})
 	}
-	if err := lab.Heal(source, call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Heal(source, call))
 	later(t, server)
 	if got := rows(t, cards, server); len(got) != 1+tries {
 		t.Fatalf("the guest has %q", got)
@@ -341,9 +310,7 @@ func TestRepairThreeTries(t *testing.T) {
 	if got := rows(t, cards, server); len(got) != 1 || got[0][0] != source {
 		t.Errorf("the guest has %q", got)
 	}
-	if diff := cmp.Diff([][]string{{source, server}}, allocations(t)); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement", [][]string{{source, server}}, allocations(t))
 	// Nova gives all of them to another guest.
 	second := boot(t, nova, newFlavor(t, nova, "all-three", tries))
 	if got := rows(t, cards, second); len(got) != tries || got[0][0] != dest {
@@ -364,12 +331,8 @@ func TestRepairOnDestination(t *testing.T) {
 	const call = "finish_migration"
 	hold(t, server, dest, call)
 	service := "nova-compute-" + dest
-	if err := errors.Join(lab.Kill(service), lab.Release(dest, call), lab.StartService(t.Context(), service)); err != nil {
-		t.Fatal(err)
-	}
-	if err := servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(lab.Kill(service), lab.Release(dest, call), lab.StartService(t.Context(), service)))
+	hosttest.NoError(t, servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr())
 	if got := hostOfServer(t, server); got != dest {
 		t.Fatalf("the guest is on %s", got)
 	}
@@ -384,9 +347,7 @@ func TestRepairOnDestination(t *testing.T) {
 	if got := rows(t, cards, server); len(got) != 1 || got[0][0] != dest {
 		t.Errorf("the guest has %q", got)
 	}
-	if diff := cmp.Diff([][]string{{dest, server}}, allocations(t)); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement", [][]string{{dest, server}}, allocations(t))
 	remove(t, nova, server)
 	until(t, "Placement's books are empty", func() bool { return len(allocations(t)) == 0 })
 }
@@ -400,16 +361,12 @@ func TestRepairRefusesLiveCopy(t *testing.T) {
 	source := hostOfServer(t, server)
 	const call = "migrate_disk_and_power_off"
 	hold(t, server, source, call)
-	if err := servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, servers.ResetState(t.Context(), nova, server, servers.StateActive).ExtractErr())
 	got, status := repaired(t, controller(t), append(reportsOfBoth(t), "--apply", "--yes")...)
 	if !slices.Equal(got, []string{theOther(source) + " C unknown"}) || status != 2 || len(rows(t, cards, server)) != 2 {
 		t.Errorf("exit status %d, %q", status, got)
 	}
-	if err := lab.Release(source, call); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Release(source, call))
 	// The copy was alive: its end changes the migration's record.
 	var record []string
 	until(t, "the copy has ended", func() bool {
@@ -427,25 +384,19 @@ func TestRepairRefusesEvacuation(t *testing.T) {
 	server := boot(t, nova, newFlavor(t, nova, "evacuated", 1))
 	source := hostOfServer(t, server)
 	service := "nova-compute-" + source
-	if err := lab.Kill(service); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Kill(service))
 	until(t, "Nova takes the host for down", func() bool {
 		return rows(t, "SELECT last_seen_up < UTC_TIMESTAMP() - INTERVAL 12 SECOND FROM nova_cell1.services WHERE deleted = 0 AND `binary` = 'nova-compute' AND host = '%s'", source)[0][0] == "1"
 	})
 	// servers.Evacuate says onSharedStorage, which is no more from 2.14 on.
 	_, err := nova.Post(t.Context(), nova.ServiceURL("servers", server, "action"), map[string]any{"evacuate": map[string]any{}}, nil, &gophercloud.RequestOpts{OkCodes: []int{200}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	record := func() string {
 		return rows(t, "SELECT status FROM nova_cell1.migrations WHERE instance_uuid = '%s'", server)[0][0]
 	}
 	until(t, "the guest is on the other host", func() bool {
 		s, err := servers.Get(t.Context(), nova, server).Extract()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return s.Status == "ACTIVE" && hostOfServer(t, server) == theOther(source) && record() == "done"
 	})
 	silent(t, source)
@@ -453,9 +404,7 @@ func TestRepairRefusesEvacuation(t *testing.T) {
 	if !slices.Equal(got, []string{source + " E stale nova"}) || status != 2 || record() != "done" || len(rows(t, cards, server)) != 2 {
 		t.Errorf("exit status %d, %q, %s", status, got, record())
 	}
-	if err := lab.StartService(t.Context(), service); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.StartService(t.Context(), service))
 	until(t, "the host that came back has let go", func() bool { return record() == "completed" && len(rows(t, cards, server)) == 1 })
 	remove(t, nova, server)
 }
@@ -468,9 +417,7 @@ func TestRepairTakenBack(t *testing.T) {
 	source := killInMigration(t, nova, server)
 	later(t, server)
 	service := "nova-compute-" + theOther(source)
-	if err := lab.Kill(service); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Kill(service))
 	state := func() [][][]string {
 		return [][][]string{
 			rows(t, "SELECT * FROM nova_cell1.migrations WHERE instance_uuid = '%s'", server),
@@ -490,12 +437,8 @@ func TestRepairTakenBack(t *testing.T) {
 	if _, stderr, status := command(t, nil, "undo", "--root", root, "--yes"); status != 0 {
 		t.Fatalf("undo: exit status %d, %s", status, stderr)
 	}
-	if diff := cmp.Diff(before, state()); diff != "" {
-		t.Errorf("(-before +after):\n%s", diff)
-	}
-	if err := lab.StartService(t.Context(), service); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.EqualIn(t, "before and after", before, state())
+	hosttest.NoError(t, lab.StartService(t.Context(), service))
 	if got, status := repaired(t, root, append(reportsOfBoth(t), "--apply", "--yes", "--wait", "90s")...); len(got) > 0 || status != 0 {
 		t.Errorf("once more: exit status %d, %q", status, got)
 	}
@@ -506,9 +449,7 @@ func TestRepairTakenBack(t *testing.T) {
 // TestRepairWithDevicesInPlacement: where nova-compute reports its devices to
 // Placement, each is a provider of its own, and the dead migration's is let go too.
 func TestRepairWithDevicesInPlacement(t *testing.T) {
-	if err := lab.Save(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.Save(t.Context()))
 	// report_in_placement cannot be turned off again.
 	t.Cleanup(func() {
 		if err := lab.Restore(context.WithoutCancel(t.Context())); err != nil {
@@ -523,9 +464,7 @@ func TestRepairWithDevicesInPlacement(t *testing.T) {
 	for _, host := range []string{"gpu1", "gpu2"} {
 		err = errors.Join(err, lab.StopService("nova-compute-"+host), lab.StartService(t.Context(), "nova-compute-"+host))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	until(t, "the cards are providers", func() bool {
 		return rows(t, "SELECT count(*) FROM placement.resource_providers WHERE name LIKE '%%_0000:8%%'")[0][0] == "4"
 	})
@@ -547,14 +486,10 @@ func TestRepairWithDevicesInPlacement(t *testing.T) {
 	if got, status := repaired(t, root, append(reportsOfBoth(t), "--apply", "--yes", "--wait", "90s")...); len(got) > 0 || status != 0 {
 		t.Errorf("exit status %d, %q", status, got)
 	}
-	if diff := cmp.Diff([][]string{{source, "0", server}, {source, "1", server}}, inPlacement()); diff != "" {
-		t.Errorf("Placement (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement", [][]string{{source, "0", server}, {source, "1", server}}, inPlacement())
 	// And after further audits.
 	time.Sleep(12 * time.Second)
-	if diff := cmp.Diff([][]string{{source, "0", server}, {source, "1", server}}, inPlacement()); diff != "" {
-		t.Errorf("Placement, two audits later (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "Placement, two audits later", [][]string{{source, "0", server}, {source, "1", server}}, inPlacement())
 	testAllocations(t, root, server, source)
 	remove(t, nova, server)
 	until(t, "Placement's books are empty", func() bool { return len(inPlacement()) == 0 })
@@ -583,9 +518,7 @@ func testAllocations(t *testing.T, root, server, source string) {
 		dest + "_0000:84:00.0 " + server + " P suspicious: the instance is on " + source + ", and no open migration of it is to or from " + dest,
 		dest + "_0000:88:00.0 " + stranger + "  unknown: no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova",
 	}
-	if diff := cmp.Diff(want, allocationsFound(t, root)); diff != "" {
-		t.Errorf("(-want +found):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "want and found", want, allocationsFound(t, root))
 	rows(t, "DELETE FROM placement.allocations WHERE consumer_id = '%s' OR consumer_id = '%s' AND resource_provider_id IN (SELECT id FROM placement.resource_providers WHERE name = '%s_0000:84:00.0')", stranger, server, dest)
 	rows(t, "DELETE FROM placement.consumers WHERE uuid = '%s'", stranger)
 }

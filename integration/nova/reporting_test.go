@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // reporting ends the file of a nova-compute that reports its devices.
@@ -82,9 +84,7 @@ func TestControllerAsksForReports(t *testing.T) {
 			_, err = conf.WriteString(reporting)
 			err = errors.Join(err, conf.Close())
 		}
-		if err := errors.Join(err, lab.StopService("nova-compute-"+host), lab.StartService(t.Context(), "nova-compute-"+host)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, errors.Join(err, lab.StopService("nova-compute-"+host), lab.StartService(t.Context(), "nova-compute-"+host)))
 		until(t, "the cards are providers", func() bool {
 			return rows(t, "SELECT count(*) FROM placement.resource_providers WHERE name LIKE '%s\\_0000:8%%'", host)[0][0] == "2"
 		})
@@ -107,35 +107,25 @@ func TestControllerAsksForReports(t *testing.T) {
 	}
 
 	// An allocation is lost, and that host's nova-compute does not run to heal it.
-	if err := lab.StopService("nova-compute-" + source); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.StopService("nova-compute-"+source))
 	rows(t, "DELETE FROM placement.allocations WHERE resource_provider_id IN (SELECT id FROM placement.resource_providers WHERE name LIKE '%s\\_0000:8%%')", source)
 	refused("an allocation is lost", "host "+source+" (cell cell1): "+rows(t, cards, server)[0][1]+" is taken by "+server+", which has no allocation of it in Placement")
-	if err := lab.StartService(t.Context(), "nova-compute-"+source); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, lab.StartService(t.Context(), "nova-compute-"+source))
 	until(t, "it is healed", held)
 
 	// Placement cannot be asked: the assertion replaces it, and the plan says so.
 	conf := filepath.Join(root, "etc/nova/nova.conf")
 	text, err := os.ReadFile(conf)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	wrong := strings.ReplaceAll(string(text), "password = "+lab.ServicePassword, "password = wrong")
-	if err := os.WriteFile(conf, []byte(wrong), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(conf, []byte(wrong), 0o640))
 	if stderr, status := configure("--yes"); status != 1 || !strings.Contains(stderr, "cannot determine whether every compute node reports its PCI devices to Placement: ") || !strings.Contains(stderr, "assert with --computes-report") {
 		t.Errorf("a wrong password: exit status %d\n%s", status, stderr)
 	}
 	if stderr, status := configure("--dry-run", "--computes-report"); status != 2 || !strings.Contains(stderr, "is asserted by --computes-report, not verified") {
 		t.Errorf("a wrong password, asserted: exit status %d\n%s", status, stderr)
 	}
-	if err := os.WriteFile(conf, text, 0o640); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(conf, text, 0o640))
 	if stderr, status := configure("--yes"); status != 0 {
 		t.Errorf("all report: exit status %d\n%s", status, stderr)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/gophercloud/gophercloud/v2"
 	"github.com/gophercloud/gophercloud/v2/openstack"
 
+	"gpustack/host/hosttest"
 	product "gpustack/nova"
 )
 
@@ -19,20 +20,14 @@ func TestReshapeNeedsRole(t *testing.T) {
 		session, err := openstack.AuthenticatedClient(t.Context(), gophercloud.AuthOptions{
 			IdentityEndpoint: lab.KeystoneURL, Username: user, Password: password, TenantName: project, DomainName: "Default",
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		placement, err := openstack.NewPlacementV1(session, gophercloud.EndpointOpts{Region: Region})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		placement.Microversion = "1.30"
 		answer, err := placement.Post(t.Context(), placement.ServiceURL("reshaper"), struct{}{}, nil, &gophercloud.RequestOpts{
 			OkCodes: []int{http.StatusBadRequest, http.StatusForbidden}, KeepResponseBody: true,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		answer.Body.Close()
 		return answer.StatusCode
 	}

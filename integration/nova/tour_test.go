@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/terminal"
 )
 
@@ -12,9 +13,7 @@ import (
 // and ids of one run.
 func TestTour(t *testing.T) {
 	text, err := os.ReadFile("../../docs/talk.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, block, ok := strings.Cut(string(text), "```text\n$ gpustack flavor create K4200:2 --yes\n")
 	block, _, closed := strings.Cut(block, "```")
 	if !ok || !closed {

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // Peer is a program in a race.
@@ -75,14 +77,10 @@ func ratio(ours, theirs []float64) float64 {
 // (proc_loadavg(5)).
 func load(b *testing.B) float64 {
 	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, err)
 	first, _, _ := strings.Cut(string(text), " ")
 	load, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	hosttest.NoError(b, err)
 	return load
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // asked returns the value that make gives a variable of the Makefile.
@@ -44,9 +46,7 @@ func sources(t *testing.T, integration bool) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return texts
 }
 
@@ -95,9 +95,7 @@ func TestLong(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("../../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, full, _ := strings.Cut(string(text), "\ntest-full:")
 	if recipe, _, _ := strings.Cut(full, "\n\n"); !strings.Contains(recipe, "\n\t$(MAKE) test FULL=yes\n") {
 		t.Errorf("make test-full does not run make test FULL=yes:%s", recipe)
@@ -118,14 +116,10 @@ func TestLong(t *testing.T) {
 func packageOf(t *testing.T, dir string) (all string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		all += string(text)
 	}
 	return all

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 var update = flag.Bool("update", false, "write the last runs into README.md")
@@ -28,9 +30,7 @@ type row struct {
 func rows(t *testing.T) (before, head string, all []row, after string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	before, rest, found := strings.Cut(string(text), heading)
 	_, tail, isTable := strings.Cut(rest, "\n|")
 	if !found || !isTable {
@@ -115,9 +115,7 @@ func TestTable(t *testing.T) {
 		text += strings.Join([]string{"|", r.release, "|", r.what, "|", r.by, "|", r.last, "|\n"}, " ")
 	}
 	text = strings.ReplaceAll(text, "|  |", "| |")
-	if err := os.WriteFile(page, []byte(text+strings.TrimPrefix(after, "\n")), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(page, []byte(text+strings.TrimPrefix(after, "\n")), 0o644))
 }
 
 // TestVersions: a package that is known for another's sake only is not shown, those of a kernel
@@ -139,9 +137,7 @@ Version: 2:31.0.0-6+deb13u3
 Source: nova
 `
 	dpkg := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dpkg, "status"), []byte(status), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dpkg, "status"), []byte(status), 0o644))
 	if got, err := Versions(dpkg, "chain"); err != nil || got != "linux 6.12.118, nova-compute 31.0.0" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -154,12 +150,10 @@ Source: nova
 // alone is noted.
 func TestNote(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "integration", "db")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "a_test.go"), []byte("package db\n\nfunc TestA(t *testing.T) {}\n\nfunc TestB(t *testing.T) {}\n\nfunc TestMain(m *testing.M) {}\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(dir, 0o755))
+	hosttest.NoError(t,
+		os.WriteFile(filepath.Join(dir, "a_test.go"),
+			[]byte("package db\n\nfunc TestA(t *testing.T) {}\n\nfunc TestB(t *testing.T) {}\n\nfunc TestMain(m *testing.M) {}\n"), 0o644))
 	t.Chdir(dir)
 	if names, err := Tests("."); err != nil || !slices.Equal(names, []string{"TestA", "TestB"}) {
 		t.Errorf("%q, %v", names, err)
@@ -178,12 +172,8 @@ func TestNote(t *testing.T) {
 		run  string
 		want int
 	}{{"^$", 0}, {"^TestA$/x", 1}, {"", 2}} {
-		if err := pattern.Set(test.run); err != nil {
-			t.Fatal(err)
-		}
-		if err := Note("bash", func() (string, error) { return versions("/var/lib/dpkg", "bash", "no-such-package") }); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, pattern.Set(test.run))
+		hosttest.NoError(t, Note("bash", func() (string, error) { return versions("/var/lib/dpkg", "bash", "no-such-package") }))
 		run, noted, err := Read("sid", "bash")
 		if err != nil || noted != (test.want > 0) || run.Tests != test.want || noted && !lastRun.MatchString(run.String()) {
 			t.Errorf("-run %q: %+v, %v, %v", test.run, run, noted, err)

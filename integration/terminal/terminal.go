@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -50,9 +52,7 @@ func StartWide(t testing.TB, cmd *exec.Cmd, typed string, columns uint16) *Sessi
 	if err == nil {
 		err = control(master, func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: columns}) })
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	s := &Session{t: t, cmd: cmd, master: master, ended: make(chan struct{})}
 	s.modes = s.Modes()
 	s.Type(typed)
@@ -63,9 +63,7 @@ func StartWide(t testing.TB, cmd *exec.Cmd, typed string, columns uint16) *Sessi
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
-	if err := errors.Join(cmd.Start(), slave.Close()); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(cmd.Start(), slave.Close()))
 	go s.read()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
@@ -158,18 +156,14 @@ func (s *Session) Type(text string) {
 // Signal sends a signal to the program and to its process group.
 func (s *Session) Signal(signal syscall.Signal) {
 	s.t.Helper()
-	if err := syscall.Kill(-s.cmd.Process.Pid, signal); err != nil {
-		s.t.Fatal(err)
-	}
+	hosttest.NoError(s.t, syscall.Kill(-s.cmd.Process.Pid, signal))
 }
 
 // HangUp takes the terminal away, as a lost ssh session does: the program, which leads the
 // terminal's session, gets SIGHUP, and what it prints from then on fails with EIO (termios(3)).
 func (s *Session) HangUp() {
 	s.t.Helper()
-	if err := s.master.Close(); err != nil {
-		s.t.Fatal(err)
-	}
+	hosttest.NoError(s.t, s.master.Close())
 }
 
 // Wait waits for the end of the program and returns its exit status.
@@ -196,8 +190,6 @@ func (s *Session) Modes() unix.Termios {
 		modes, err = unix.IoctlGetTermios(fd, unix.TCGETS)
 		return err
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	hosttest.NoError(s.t, err)
 	return *modes
 }

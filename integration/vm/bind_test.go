@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 const (
@@ -68,9 +69,7 @@ func groupsAreTheKernels(m machine) {
 	} {
 		m.give(step.function, step.driver)
 		m.run("ls", "/dev/vfio")
-		if diff := cmp.Diff(step.want, m.verdicts(display)); diff != "" {
-			m.t.Errorf("%s (-want +got):\n%s", step.name, diff)
-		}
+		hosttest.EqualIn(m.t, step.name, step.want, m.verdicts(display))
 	}
 	if got := m.take("0000:" + display); got != taken {
 		m.t.Errorf("both are bound: %s", got)
@@ -143,9 +142,7 @@ func (m machine) keepsDrivers(does func()) {
 	m.t.Helper()
 	before := m.drivers()
 	does()
-	if diff := cmp.Diff(before, m.drivers()); diff != "" {
-		m.t.Errorf("drivers (-before +after):\n%s", diff)
-	}
+	hosttest.EqualIn(m.t, "drivers", before, m.drivers())
 }
 
 // cardInUse: a driver of a display function is not asked to let go unless that is wished,
@@ -170,9 +167,7 @@ func cardInUse(m machine) {
 	m.keepsDrivers(func() { m.refused(card, host("release")...) })
 	release()
 	m.run(append([]string{"gpustack"}, host("release")...)...)
-	if diff := cmp.Diff(first, m.drivers()); diff != "" {
-		m.t.Errorf("released (-first +last):\n%s", diff)
-	}
+	hosttest.EqualIn(m.t, "released", first, m.drivers())
 }
 
 // display is the file by which programs use a card's display.

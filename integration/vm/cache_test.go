@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestCached: a thing is made once for each key, however many want it at once, and
@@ -44,9 +46,7 @@ func TestCached(t *testing.T) {
 	}
 	// One that is killed leaves its half behind, until the next is made.
 	cache, _ := Cache()
-	if err := os.Mkdir(filepath.Join(cache, ".making-thing-killed"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(filepath.Join(cache, ".making-thing-killed"), 0o755))
 	want("bad")
 	left, err := filepath.Glob(filepath.Join(cache, ".*"))
 	if err != nil || len(left) > 0 {

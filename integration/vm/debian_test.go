@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/vm/agent"
 )
 
@@ -19,21 +20,13 @@ import (
 func disked(t *testing.T, topology Topology, m maker) machine {
 	t.Helper()
 	disk, err := debianDisk(t.Context(), linux, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	module, err := nvidiaModule(t.Context(), linux)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	lab := filepath.Join(scratch, "lab")
-	if err := writeLab(t.Context(), lab, programs, module); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, writeLab(t.Context(), lab, programs, module))
 	boot, err := fromDisk(t.Context(), t.TempDir(), disk, lab)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	started := start(t, topology, boot)
 	// The CPU is emulated without VMX, so that guests here would be emulated too.
 	started.run("sh", "-ec", `mkdir -p /etc/nova; printf '[libvirt]\nvirt_type = qemu\n' > /etc/nova/nova.conf`)
@@ -229,9 +222,7 @@ func (m machine) isReady() {
 
 func (m machine) reboot() {
 	m.t.Helper()
-	if err := m.Reboot(m.t.Context(), "systemctl", "reboot"); err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, m.Reboot(m.t.Context(), "systemctl", "reboot"))
 }
 
 // refused runs gpustack, which must refuse for a reason.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // recorded is the machine that is prepared: two identical cards, of which the second goes to
@@ -144,9 +144,7 @@ echo >boot/initrd.img-$3
 	m.run(append([]string{"gpustack", "host", "prepare", "--root", root, "--yes"}, args...)...)
 	written := m.run("sh", "-ec", `cd $1; busybox tar -c etc usr/lib | busybox base64`, "sh", root)
 	tree = m.t.TempDir()
-	if err := untar(base64.NewDecoder(base64.StdEncoding, strings.NewReader(written)), tree); err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, untar(base64.NewDecoder(base64.StdEncoding, strings.NewReader(written)), tree))
 	return tree
 }
 
@@ -226,9 +224,7 @@ func TestHook(t *testing.T) {
 					for function := range test.want {
 						got[function] = drivers[function]
 					}
-					if diff := cmp.Diff(test.want, got); diff != "" {
-						t.Errorf("drivers (-want +got):\n%s", diff)
-					}
+					hosttest.EqualIn(t, "drivers", test.want, got)
 					if loaded := strings.Contains(m.run("cat", "/proc/modules"), "bochs "); loaded != test.bochs {
 						t.Errorf("bochs is loaded: %t", loaded)
 					}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/vm/agent"
 )
 
@@ -88,9 +89,7 @@ func killedAtAnyMoment(m machine) {
 		next = []*handover{bind, release}[random.IntN(2)]
 		when := fmt.Sprintf("round %d: %s of %.2f s killed after %.2f s", i+1, h.name, h.takes.Seconds(), moment.Seconds())
 		reply, err := m.Ask(m.t.Context(), agent.Request{Argv: h.argv, Kill: moment})
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		hosttest.NoError(m.t, err)
 		switch {
 		case reply.Status > 0:
 			m.t.Fatalf("%s: exit status %d\n%s", when, reply.Status, reply.Stderr)
@@ -126,9 +125,7 @@ func killedAtAnyMoment(m machine) {
 func (m machine) unfinished() bool {
 	m.t.Helper()
 	var history struct{ Entries []struct{ Status string } }
-	if err := json.Unmarshal([]byte(m.run("gpustack", "history", "-o", "json")), &history); err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, json.Unmarshal([]byte(m.run("gpustack", "history", "-o", "json")), &history))
 	for _, e := range history.Entries {
 		if e.Status != "done" && e.Status != "undone" {
 			return true

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/binary"
 	"gpustack/integration/ran"
 	"gpustack/integration/vm/agent"
@@ -58,14 +59,10 @@ func start(t *testing.T, topology Topology, boot Boot) machine {
 	t.Helper()
 	begin := time.Now()
 	dir, err := os.MkdirTemp(scratch, "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { keepLogs(t, dir) })
 	m, err := Start(t.Context(), dir, topology, boot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Logf("started in %.1f s", time.Since(begin).Seconds())
 	t.Cleanup(func() {
 		for _, death := range m.Deaths {
@@ -105,9 +102,7 @@ func keepLogs(t *testing.T, dir string) {
 func (m machine) try(argv ...string) agent.Reply {
 	m.t.Helper()
 	reply, err := m.Ask(m.t.Context(), agent.Request{Argv: argv})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	return reply
 }
 

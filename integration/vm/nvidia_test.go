@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // What stands for NVIDIA's software in the Debian machine: the module (nvidia/nvidia.c), which has
@@ -106,9 +106,7 @@ done; exit 1`, "sh", persistenced, dcgm)
 		want := maps.Clone(first)
 		maps.Copy(want, changes)
 		maps.DeleteFunc(want, func(key, _ string) bool { return changes[key] == gone })
-		if diff := cmp.Diff(want, state()); diff != "" {
-			m.t.Errorf("%s (-want +got):\n%s", when, diff)
-		}
+		hosttest.EqualIn(m.t, when, want, state())
 	}
 	bind := func(devices ...string) []string {
 		argv := []string{"host", "bind", "--live", "--yes"}

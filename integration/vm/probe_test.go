@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova/probe"
 )
@@ -22,13 +23,9 @@ func TestProbe(t *testing.T) {
 		{Options: "bus=pcie.0,addr=0x6", Plays: &huge}, {Options: "VGA,bus=pcie.0,addr=0x10"},
 	}})
 	lost, err := pci.ParseAddress("0000:00:06.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	command, err := probe.NewCommand("echo 'the guest'\\''s \"output\"'; echo 1 2 3 | wc -w; kill -TERM $$", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	// The boot does not wait for a report: it goes on before the last lines come. A machine that does
 	// not get a processor may show the end of the scripts late: it is asked again, by other scripts,
 	// and no more often than tries.

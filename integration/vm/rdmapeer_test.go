@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/rdma/trial"
 	"gpustack/integration/vm/agent"
 )
@@ -154,9 +155,7 @@ func connects(m machine, argv ...string) (r agent.Reply) {
 func freeUDP(t *testing.T) int {
 	t.Helper()
 	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).Port
 }

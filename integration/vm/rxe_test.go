@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/trial"
 	"gpustack/integration/vm/agent"
@@ -31,9 +32,7 @@ var rdmaInitramfs = sync.OnceValues(func() (string, error) {
 func withRDMA(t *testing.T, name, address, netdev string) machine {
 	t.Helper()
 	initramfs, err := rdmaInitramfs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	topology := Topology{Name: name, CPU: intel, Devices: own("e1000,romfile=,netdev=cable,mac=52:54:00:00:00:" + address[len(address)-2:])}
 	m := start(t, topology, append(fromMemory(linux, initramfs, topology), "-netdev", netdev))
 	m.run("sh", "-ec", `
@@ -96,9 +95,7 @@ type scannedAdapter struct {
 
 func (m machine) rdmaScan() (s rdmaScanned) {
 	m.t.Helper()
-	if err := json.Unmarshal([]byte(m.run("gpustack", "rdma", "scan", "-o", "json", "--gids")), &s); err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, json.Unmarshal([]byte(m.run("gpustack", "rdma", "scan", "-o", "json", "--gids")), &s))
 	return s
 }
 
@@ -377,9 +374,7 @@ func rdmaCauses(m machine) {
 			m := machine{m.Machine, t}
 			m.run("sh", "-ec", row.make)
 			said, err := m.Ask(t.Context(), agent.Request{Argv: []string{"sh", "-c", row.program}, User: row.user, Kill: 20 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, words := range row.words {
 				if !strings.Contains(strings.Join(strings.Fields(said.Stdout+said.Stderr), " "), words) {
 					t.Errorf("%s does not say %q but:\n%s%s", row.program, words, said.Stdout, said.Stderr)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/iommu"
 	"gpustack/host/pci"
 )
@@ -63,9 +64,7 @@ type scanned struct {
 func (m machine) scan(args ...string) (s scanned) {
 	m.t.Helper()
 	out := m.run(append([]string{"gpustack", "host", "scan", "-o", "json"}, args...)...)
-	if err := json.Unmarshal([]byte(out), &s); err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, json.Unmarshal([]byte(out), &s))
 	return s
 }
 
@@ -115,9 +114,7 @@ func (m machine) scanIsTheKernels() {
 	for i := range kernel.Functions {
 		kernel.Functions[i] = classes.ReplaceAllString(kernel.Functions[i], "class=${1}00")
 	}
-	if diff := cmp.Diff(kernel, scan.view()); diff != "" {
-		m.t.Errorf("(-kernel +scan):\n%s", diff)
-	}
+	hosttest.EqualIn(m.t, "kernel and scan", kernel, scan.view())
 	if len(scan.Warnings) > 0 {
 		m.t.Errorf("warnings: %q", scan.Warnings)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/service"
 )
 
@@ -31,9 +32,7 @@ func qemuOf(dir string) (pid int, found bool) {
 func beside(t *testing.T, topology Topology, do func(dir string)) machine {
 	t.Helper()
 	dir, err := os.MkdirTemp(scratch, "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -45,9 +44,7 @@ func beside(t *testing.T, topology Topology, do func(dir string)) machine {
 	m, err := Start(t.Context(), dir, topology, fromMemory(linux, initramfs, topology))
 	cancel()
 	<-done
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() {
 		if err := m.Kill(); err != nil {
 			t.Error(err)
@@ -104,9 +101,7 @@ func TestDies(t *testing.T) {
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	dir, err := os.MkdirTemp(scratch, "m")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	topology := named(t, "no IOMMU")
 	topology.Arguments = "rdinit=/nonexistent"
 	_, err = Start(t.Context(), dir, topology, fromMemory(linux, initramfs, topology))

@@ -4,8 +4,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/integration/vm/agent"
 )
 
@@ -60,9 +59,7 @@ func stuckUnbind(m machine) {
 	if reply.Status != 0 || !strings.Contains(reply.Stderr, "was interrupted") {
 		m.t.Errorf("released once it is free: exit status %d\n%s%s", reply.Status, reply.Stdout, reply.Stderr)
 	}
-	if diff := cmp.Diff(first, m.drivers()); diff != "" {
-		m.t.Errorf("released (-first +last):\n%s", diff)
-	}
+	hosttest.EqualIn(m.t, "released", first, m.drivers())
 	m.soon(0, "gpustack", "host", "scan")
 }
 
@@ -72,9 +69,7 @@ func (m machine) soon(user uint32, argv ...string) agent.Reply {
 	m.t.Helper()
 	const patience = 30 * time.Second
 	reply, err := m.Ask(m.t.Context(), agent.Request{Argv: argv, User: user, Kill: patience})
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	if reply.Took >= patience {
 		m.t.Fatalf("%q takes more than %s\n%s%s", argv, patience, reply.Stdout, reply.Stderr)
 	}

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -34,9 +36,7 @@ func (m machine) unitSees(command string) {
 	m.t.Helper()
 	name := "gpustack-" + strings.ReplaceAll(command, " ", "-")
 	unit, err := os.ReadFile(filepath.Join("../../examples/monitoring/systemd", name+".service"))
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	_, exec, _ := strings.Cut(string(unit), "\nExecStart=")
 	exec, _, _ = strings.Cut(exec, "\n")
 	file := collector + "/" + name + ".prom"

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // The functions of the machine "uses".
@@ -158,12 +160,8 @@ func waitFor(files ...string) string {
 func TestUses(t *testing.T) {
 	t.Parallel()
 	disk := filepath.Join(t.TempDir(), "disk")
-	if err := os.WriteFile(disk, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(disk, 64<<20); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(disk, nil, 0o644))
+	hosttest.NoError(t, os.Truncate(disk, 64<<20))
 	topology := named(t, "uses")
 	boot := append(fromMemory(linux, initramfs, topology), "-drive", "if=none,id=data,format=raw,cache=unsafe,file="+disk)
 	m := start(t, topology, boot)

@@ -58,16 +58,12 @@ func (m machine) recordVFs(card string, n int) aboutVFs {
 	m.t.Helper()
 	number := func(file string) int {
 		v, err := strconv.Atoi(strings.TrimSpace(m.run("cat", path.Join("/sys/bus/pci/devices", card, file))))
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		hosttest.NoError(m.t, err)
 		return v
 	}
 	address := func(text string) pci.Address {
 		a, err := pci.ParseAddress(text)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		hosttest.NoError(m.t, err)
 		return a
 	}
 	pf := m.scan("--all").device(m.t, strings.TrimPrefix(card, "0000:"))
@@ -88,9 +84,7 @@ func (m machine) recordVFs(card string, n int) aboutVFs {
 		wanted.Drivers[vf], wanted.Overrides[vf] = vfioPCI, vfioPCI
 	}
 	text, err := rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{adapter}, Files: []rdma.File{}}.Text()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	m.write(rdma.RecordFile, string(text))
 	return wanted
 }
@@ -101,9 +95,7 @@ var addresses = regexp.MustCompile(`[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`)
 func (m machine) steps() map[string]steps.Status {
 	m.t.Helper()
 	var result steps.Result
-	if err := json.Unmarshal([]byte(m.run("cat", steps.ResultFile)), &result); err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, json.Unmarshal([]byte(m.run("cat", steps.ResultFile)), &result))
 	if result.BootID != m.boot() || result.Ended == nil {
 		m.t.Errorf("boot %s, ended %v", result.BootID, result.Ended)
 	}
@@ -198,9 +190,7 @@ func stepsOfTheBoot(m machine) {
 		moment := takes * time.Duration(2*i+1) / (2 * rounds)
 		when := fmt.Sprintf("killed after %.2f s", moment.Seconds())
 		reply, err := m.Ask(m.t.Context(), agent.Request{Argv: []string{"gpustack", "boot"}, Kill: moment})
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		hosttest.NoError(m.t, err)
 		m.t.Logf("%s: exit status %d", when, reply.Status)
 		boot("", when)
 		revert(when + ", and reverted")
@@ -226,9 +216,7 @@ func (m machine) bootUnit() map[string]string {
 	m.run("install", "-m", "755", "/lab/gpustack", "/usr/local/sbin/gpustack")
 	root := hosttest.Lay(m.t, "-- usr/lib/systemd/systemd --\n-- usr/local/sbin/gpustack --\n")
 	plan, err := steps.ObserveUnitOf(root, "/lab/gpustack").Put()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	hosttest.NoError(m.t, err)
 	for _, c := range plan {
 		m.write(c.Name, string(c.After.Content))
 	}

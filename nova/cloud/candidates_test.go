@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -36,9 +37,7 @@ func TestCandidates(t *testing.T) {
 		nested, below("nested", "numa", "PCPU"), below("numa", "gpu", class, "CUSTOM_B", "HW_PCI_ONE_TIME_USE"), shared, below("shared", "gpu2", class), nfs, full, taken,
 	}}
 	placement, err := compute.Cloud().Placement()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, test := range []struct {
 		resources map[string]int
 		traits    []string

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -46,13 +47,9 @@ func signIn(t *testing.T, newest int) (*cloudtest.Cloud, *cloud.Compute) {
 	t.Helper()
 	c := cloudtest.Start(t, newest)
 	signedIn, err := connect(t, c.Env(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	compute, err := signedIn.Compute(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return c, compute
 }
 
@@ -70,17 +67,13 @@ func TestMicroversions(t *testing.T) {
 				t.Errorf("speaks %s of %s", compute.Microversion, compute.Newest)
 			}
 			got, err := compute.FlavorsWithSpecs(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			want := []cloud.Flavor{
 				{ID: "3", Name: "alone", VCPUs: 4, RAM: 8192, Disk: 40, RxTxFactor: 1, ExtraSpecs: map[string]string{"hw:cpu_policy": "dedicated"}},
 				{ID: "2", Name: "gpu", VCPUs: 8, RAM: 16384, Disk: 40, Public: true, RxTxFactor: 1, ExtraSpecs: map[string]string{"pci_passthrough:alias": "K4200:2"}},
 				{ID: "1", Name: "small", VCPUs: 1, RAM: 512, Disk: 1, Public: true, RxTxFactor: 1, ExtraSpecs: map[string]string{}},
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, want, got)
 		})
 	}
 }
@@ -91,9 +84,7 @@ func TestOldCatalogs(t *testing.T) {
 	setenv(t, c.Env())
 	c.ComputePath = "/v2.1/0123456789abcdef0123456789abcdef"
 	signedIn, err := cloud.Connect(context.Background(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	compute, err := signedIn.Compute(context.Background())
 	if err != nil || compute.Newest != 38 {
 		t.Errorf("%+v, %v", compute, err)
@@ -158,13 +149,9 @@ func TestCredentials(t *testing.T) {
 			home := t.TempDir()
 			for file, text := range test.files {
 				file = filepath.Join(home, file)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)))
 			}
-			if err := os.MkdirAll(filepath.Join(home, "cwd"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.MkdirAll(filepath.Join(home, "cwd"), 0o755))
 			t.Chdir(filepath.Join(home, "cwd"))
 			setenv(t, nil)
 			t.Setenv("HOME", home)
@@ -312,9 +299,7 @@ func TestTrace(t *testing.T) {
 	var lines, warnings []string
 	o := cloud.Options{Insecure: true, Trace: func(s string) { lines = append(lines, s) }, Warn: func(s string) { warnings = append(warnings, s) }}
 	signedIn, err := connect(t, c.Env(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := signedIn.Compute(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -354,9 +339,7 @@ func TestQuoted(t *testing.T) {
 func TestProjectAndImage(t *testing.T) {
 	c := cloudtest.Start(t, 96)
 	signedIn, err := connect(t, c.Env(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if p, err := signedIn.Project(context.Background(), "lab"); err != nil || p.ID != "id-of-lab" {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"gopkg.in/yaml.v3"
 )
 
@@ -36,9 +38,7 @@ func FuzzClouds(f *testing.F) {
 		t.Chdir(folder)
 		t.Setenv("HOME", folder)
 		for name, text := range map[string]string{"clouds.yaml": clouds, "secure.yaml": others, "clouds-public.yaml": others} {
-			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 		}
 		found, err := findCredentials(Options{Cloud: "lab"})
 		listed := errors.Is(err, errNoCloud) && (namesCloud(clouds, secret) || namesCloud(others, secret))

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -111,9 +112,7 @@ func TestServiceErrorsHaveHints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := cloudtest.Start(t, 96)
 			signedIn, err := connect(t, c.Env(), cloud.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			c.Fault = func(w http.ResponseWriter, r *http.Request) bool { handler(w, r); return true }
 			_, err = signedIn.Compute(context.Background())
 			wantHint(t, err, nil, "compute service", "openstack endpoint list --service compute")
@@ -146,9 +145,7 @@ func wantHint(t *testing.T, err, kind error, text, hint string) {
 func overTLS(t *testing.T, name string, until time.Time) (address, ca string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: until.Add(-24 * time.Hour), NotAfter: until, IsCA: true, BasicConstraintsValid: true}
 	if ip := net.ParseIP(name); ip != nil {
 		c.IPAddresses = []net.IP{ip}
@@ -156,17 +153,13 @@ func overTLS(t *testing.T, name string, until time.Time) (address, ca string) {
 		c.DNSNames = []string{name}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(nil) }))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that reject the certificate
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	ca = filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 	return s.URL, ca
 }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // sdkCase is a line of testdata/openstacksdk.jsonl, which integration/nova/python/credentials.py
@@ -48,16 +48,12 @@ type sdkAnswer struct {
 func readSDKCases(t testing.TB) []sdkCase {
 	t.Helper()
 	text, err := os.ReadFile("testdata/openstacksdk.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var cases []sdkCase
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Buffer(nil, 1<<20); lines.Scan(); {
 		c := sdkCase{Answer: sdkAnswer{URL: sdkBase + "/v3/auth/tokens", Interface: "public", Verify: true}}
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal(lines.Bytes(), &c))
 		if c.Name != "" {
 			cases = append(cases, c)
 		}
@@ -117,21 +113,15 @@ func (c sdkCase) ask(t *testing.T, k *keystone) (sdkAnswer, error) {
 	home := t.TempDir()
 	local := strings.NewReplacer("$HOME", home, sdkBase, k.URL)
 	recorded := strings.NewReplacer(home, "$HOME", k.URL, sdkBase)
-	if err := os.MkdirAll(filepath.Join(home, "cwd"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(filepath.Join(home, "cwd"), 0o755))
 	for name, content := range c.Files {
 		text := string(content)
 		if err := json.Unmarshal(content, &text); err != nil {
 			text = string(content) // JSON is YAML too
 		}
 		name = filepath.Join(home, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(local.Replace(text)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		hosttest.NoError(t, os.WriteFile(name, []byte(local.Replace(text)), 0o600))
 	}
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "OS_") || strings.HasPrefix(name, "XDG_") {
@@ -215,9 +205,7 @@ func TestOpenstacksdk(t *testing.T) {
 			case c.Answer.Error != "" && !among(beyond(), c.Name):
 				t.Errorf("asks for %v\nopenstacksdk: %s", got.Body, c.Answer.Error)
 			case c.Answer.Error == "":
-				if diff := cmp.Diff(c.Answer.meant(), got); diff != "" {
-					t.Errorf("(-openstacksdk +got):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "openstacksdk and got", c.Answer.meant(), got)
 			}
 		})
 	}

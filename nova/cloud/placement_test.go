@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 )
@@ -62,9 +61,7 @@ func TestConsumerTypes(t *testing.T) {
 				}
 			}
 			placement, err := compute.Cloud().Placement()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			read := func() map[string]cloud.Allocations {
 				t.Helper()
 				all := map[string]cloud.Allocations{}
@@ -93,9 +90,7 @@ func TestConsumerTypes(t *testing.T) {
 						delete(target, uuid)
 					}
 				}
-				if err := placement.SetAllocations(t.Context(), target); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, placement.SetAllocations(t.Context(), target))
 			}
 			before := read()
 			if got := before[instance].Type + " " + before[migration].Type; got != test.read {
@@ -110,9 +105,7 @@ func TestConsumerTypes(t *testing.T) {
 				t.Fatalf("the migration is to hold nothing: %q", got)
 			}
 			write(before, read())
-			if diff := cmp.Diff(test.want, fake.Consumers.Types()); diff != "" {
-				t.Errorf("types (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "types", test.want, fake.Consumers.Types())
 		})
 	}
 }
@@ -144,9 +137,7 @@ func TestConsumerTypesOnce(t *testing.T) {
 				return false
 			}
 			placement, err := compute.Cloud().Placement()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			generation := 1
 			for range test.reads {
 				if _, err = placement.Allocations(t.Context(), consumer); err != nil {
@@ -154,9 +145,7 @@ func TestConsumerTypesOnce(t *testing.T) {
 				}
 			}
 			a := cloud.Allocations{Project: "project", User: "user", Generation: &generation, Type: test.kind}
-			if err := placement.SetAllocations(t.Context(), map[string]cloud.Allocations{consumer: a}); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, placement.SetAllocations(t.Context(), map[string]cloud.Allocations{consumer: a}))
 			if !slices.Equal(got, test.want) {
 				t.Errorf("%q, want %q", got, test.want)
 			}

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // TestWithTrait: only Placement's answer that it has no such trait means that no compute node has
@@ -27,9 +29,7 @@ func TestWithTrait(t *testing.T) {
 				fake.Fault = func(w http.ResponseWriter, r *http.Request) bool { reject(w, r); return true }
 			}
 			placement, err := compute.Cloud().Placement()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			names, err := placement.WithTrait(t.Context(), tt.trait)
 			if got := fmt.Sprint(names, err); !strings.Contains(got, tt.want) {
 				t.Errorf("%s, want %s", got, tt.want)

@@ -3,7 +3,8 @@ package cloud
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
+
 	"github.com/gophercloud/gophercloud/v2"
 )
 
@@ -14,14 +15,10 @@ func TestService(t *testing.T) {
 		"project_domain_id": "pd", "region_name": "one", "valid_interfaces": "internal, public", "cafile": "ca.pem", "insecure": "True",
 		"randomize_allocation_candidates": "true", "auth_type": "password"}
 	found, err := findCredentials(Options{Service: NewService(section), Region: "of the user"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	want := gophercloud.AuthOptions{IdentityEndpoint: "http://k/v3", Username: "placement", Password: "p", DomainID: "ud", AllowReauth: true,
 		Scope: &gophercloud.AuthScope{ProjectName: "service", DomainID: "pd"}}
-	if diff := cmp.Diff(want, found.auth); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, found.auth)
 	if placement := found.endpoints.of("placement"); placement.region != "one" || placement.availability != gophercloud.AvailabilityInternal {
 		t.Errorf("%+v", placement)
 	}

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/nova/conf"
 )
 
@@ -53,9 +52,7 @@ func TestParse(t *testing.T) {
 					t.Errorf("written as %q", f.Bytes())
 				}
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, " "))
 		})
 	}
 }
@@ -124,29 +121,17 @@ func TestSet(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, err := conf.Parse([]byte(test.in))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			after, err := f.Set(test.setting)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.out, string(after.Bytes())); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.Equal(t, test.out, string(after.Bytes()))
 			again, err := after.Set(test.setting)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.out, string(again.Bytes())); diff != "" {
-				t.Errorf("again (-want +got):\n%s", diff)
-			}
+			hosttest.NoError(t, err)
+			hosttest.EqualIn(t, "again", test.out, string(again.Bytes()))
 		})
 	}
 	f, err := conf.Parse(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := f.Set(multi("a\nb")); err == nil || err.Error() != "[pci] alias: the value contains control characters or is not UTF-8" {
 		t.Errorf("%v", err)
 	}

@@ -3,8 +3,7 @@ package conf_test
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/nova/conf"
 )
 
@@ -65,9 +64,7 @@ api_servers = ***
 plain = https://h/x?a=b
 snmp_psk = ***
 `
-	if diff := cmp.Diff(want, string(conf.Masked([]byte(text)))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, string(conf.Masked([]byte(text))))
 }
 
 func TestOwner(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/conf"
 )
 
@@ -61,18 +62,14 @@ func TestRevert(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, conflicts, err := parse(t, test.now).Revert(conf.Edits(parse(t, test.before), parse(t, test.after)))
 			var text string
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, c := range conflicts {
 				text += fmt.Sprintf("%d: %s is %s\n", c.Line, c.Name, strings.Join(c.Now, " "))
 			}
 			if text = strings.TrimSuffix(text, "\n"); conflicts == nil {
 				text = string(got.Bytes())
 			}
-			if diff := cmp.Diff(test.want, text); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, text)
 		})
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova/conf"
@@ -40,9 +38,7 @@ func function(t testing.TB, address, ids, pf string, vfs int) pci.Device {
 	t.Helper()
 	at := func(s string) pci.Address {
 		a, err := pci.ParseAddress(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return a
 	}
 	var vendor, product pci.ID
@@ -165,12 +161,8 @@ func TestContains(t *testing.T) {
 // booleans as such. Two specs differ by the tags that one lacks or has otherwise.
 func TestTags(t *testing.T) {
 	s, err := parse(t, `{"vendor_id": "10de", "name": "x", "managed": "Yes", "trusted": "maybe", "resource_class": "gpu", "physical_network": null}`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string]any{"managed": true, "trusted": "maybe", "resource_class": "gpu", "physical_network": nil}, s.Tags()); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.Equal(t, map[string]any{"managed": true, "trusted": "maybe", "resource_class": "gpu", "physical_network": nil}, s.Tags())
 	if names := s.TagNames(); !slices.Equal(names, []string{"managed", "name", "physical_network", "resource_class", "trusted"}) {
 		t.Errorf("%q", names)
 	}
@@ -202,9 +194,7 @@ func TestReportFaults(t *testing.T) {
 		{"an interface", `{"devname": "eth7"}`, `the device_spec {"devname": "eth7"} has a devname, which is not supported with report_in_placement`},
 	} {
 		f, err := conf.Parse([]byte("[pci]\ndevice_spec = " + test.value + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		lines := devspec.Lines([]conf.Source{{Name: "nova.conf", File: f}}, []conf.Name{{Section: "pci", Key: "device_spec"}})
 		var seen []string
 		for _, fault := range server(t).ReportFaults(lines) {

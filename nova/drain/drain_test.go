@@ -13,6 +13,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 	"gpustack/nova/drain"
@@ -137,9 +138,7 @@ func TestStatus(t *testing.T) {
 		{Host: "e", Reason: drain.Reason{Since: time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC), ID: "5e0c3a72", Text: "early"}},
 		{Host: "b", Up: true, Reason: drain.Reason{Since: time.Date(2026, 11, 27, 9, 0, 0, 0, time.UTC), ID: "5e0c3a71", Text: "late"}},
 	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, got)
 }
 
 // lab is a cloud with the host gpu1, and a journal.
@@ -159,16 +158,12 @@ func newLab(t *testing.T, newest int) *lab {
 		t.Setenv(name, value)
 	}
 	signedIn, err := cloud.Connect(t.Context(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if l.compute, err = signedIn.Compute(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	l.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{drain.Kind(l.compute)}}
 	return l
 }
@@ -176,9 +171,7 @@ func newLab(t *testing.T, newest int) *lab {
 func (l *lab) service() cloud.ComputeService {
 	l.t.Helper()
 	s, err := drain.Find(context.Background(), l.compute, "gpu1")
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	hosttest.NoError(l.t, err)
 	return s
 }
 
@@ -188,9 +181,7 @@ func (l *lab) reason() string { return l.hosts.Nodes[1].Disabled }
 func (l *lab) make(plan func(cloud.ComputeService) (drain.Move, error)) (change.Entry, error) {
 	l.t.Helper()
 	m, err := plan(l.service())
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	hosttest.NoError(l.t, err)
 	return l.engine.Apply(context.Background(), change.Work{Command: "nova drain gpu1", Change: drain.Kind(l.compute).New(m)})
 }
 
@@ -247,9 +238,7 @@ func TestUndo(t *testing.T) {
 					puts = append(puts, line)
 				}
 			}
-			if diff := cmp.Diff(want, puts); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, want, puts)
 			l.hosts.Nodes[1].Disabled = ours
 			if entry, err = l.make(drain.NewEnabling); err != nil || l.reason() != "" {
 				t.Fatalf("%s, %v", l.reason(), err)
@@ -276,9 +265,7 @@ func TestUndoAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, 96)
 			entry, err := l.make(disable)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			l.hosts.Nodes[1].Disabled = test.now
 			if _, err = l.engine.Undo(t.Context(), entry.ID); errors.Is(err, drain.ErrChanged) != test.changed || (err != nil) != test.changed ||
 				l.reason() != test.want {
@@ -369,9 +356,7 @@ func TestRecover(t *testing.T) {
 				_, err = l.engine.Undo(t.Context(), 1)
 			} else {
 				m, planErr := disable(cloud.ComputeService{Host: "gpu1", Enabled: true})
-				if planErr != nil {
-					t.Fatal(planErr)
-				}
+				hosttest.NoError(t, planErr)
 				_, err = l.engine.Apply(t.Context(), change.Work{Change: drain.Kind(l.compute).New(m)})
 			}
 			entries, listErr := l.engine.Store.List()
@@ -476,9 +461,7 @@ func TestRead(t *testing.T) {
 			l.cloud.AddServer(cloudtest.Instance{ID: "it", Name: "guest", Host: "gpu1", More: test.body})
 			l.cloud.AddServer(cloudtest.Instance{ID: "other", Name: "guest", Host: "gpu0", More: server("ACTIVE", "deleting", "active", 1, gpu)})
 			left, err := l.look().Read(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			tasks := ""
 			for _, task := range left.Tasks {
 				tasks += task.What

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 )
 
@@ -46,9 +47,7 @@ func TestReadGroup(t *testing.T) {
 	c := cloudOfGroups{&cloud.ServerGroup{Name: "apart", Policy: "anti-affinity", Most: 2, Members: []string{"me", "a", "b", "c", "none", "gone"}},
 		map[string]string{"me": "gpu9", "a": "gpu1", "b": "gpu1", "c": "gpu2", "none": ""}}
 	f := healthy(t)
-	if err := f.readGroup(t.Context(), c, "me"); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, f.readGroup(t.Context(), c, "me"))
 	if g := f.Group; g == nil || g.Name != "apart" || g.Most != 2 || !maps.Equal(g.Members, map[string]int{"gpu1": 2, "gpu2": 1}) {
 		t.Errorf("%+v", f.Group)
 	}

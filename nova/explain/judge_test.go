@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -23,9 +24,7 @@ const (
 func side(t *testing.T, role nova.Role, name, text string) nova.Side {
 	t.Helper()
 	file, err := conf.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return nova.Side{Role: role, Files: []conf.Source{{Name: name, File: file}}}
 }
 
@@ -690,21 +689,15 @@ func TestAsks(t *testing.T) {
 		}
 		return strings.Join(append(words, f.granular()...), " ")
 	}
-	if got, want := text(f, false), "VCPU:4 DISK_GB:27 VGPU:1 trait CUSTOM_A trait !CUSTOM_B trait HW_I resources1:X"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	hosttest.Equal(t, "VCPU:4 DISK_GB:27 VGPU:1 trait CUSTOM_A trait !CUSTOM_B trait HW_I resources1:X", text(f, false))
 	f.Flavor.ExtraSpecs = map[string]string{"hw:cpu_policy": "dedicated"} // VCPU or PCPU: Nova decides
 	f.Volume = true
-	if got, want := text(f, false), "MEMORY_MB:8192 DISK_GB:7 trait HW_I"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	hosttest.Equal(t, "MEMORY_MB:8192 DISK_GB:7 trait HW_I", text(f, false))
 	if got := text(f, true); got != "" {
 		t.Error(got)
 	}
 	f.Answer = &Answer{Queries: []Query{{map[string]int{"PCPU": 5}, []string{"!HW_B"}}, {map[string]int{"VCPU": 5}, nil}}}
-	if got, want := text(f, false)+" or "+text(f, true), "PCPU:5 trait !HW_B or VCPU:5"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	hosttest.Equal(t, "PCPU:5 trait !HW_B or VCPU:5", text(f, false)+" or "+text(f, true))
 }
 
 // TestAnswer: a host is what Nova's own code says of it, and a document that is not an answer to the

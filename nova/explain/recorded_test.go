@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/explain/explaintest"
 )
@@ -21,9 +22,7 @@ func TestRecordedHosts(t *testing.T) {
 	}
 	for _, name := range files {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		head, answers, _ := strings.Cut(string(text), "\n")
 		var major, minor, patch int
 		var seed, cases uint64
@@ -31,9 +30,7 @@ func TestRecordedHosts(t *testing.T) {
 			t.Fatalf("%s: %v: %s", name, err, head)
 		}
 		all, err := explaintest.All(seed, cases)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		words := strings.Split(strings.TrimSpace(answers), "\n")
 		n := 0
 		for k := range all {

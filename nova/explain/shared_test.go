@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 )
@@ -44,9 +45,7 @@ func TestSharedCPUs(t *testing.T) {
 		f.Hosts = append(f.Hosts, f.Hosts[0])
 		f.Hosts[1].Name, f.Hosts[1].Provider = "gpu2", "rp2"
 		f.Answer = &Answer{Queries: queries, Hosts: []Answered{{Host: "gpu1", Node: "gpu1.example"}, {Host: "gpu2", Node: "gpu1.example"}}}
-		if err := f.askPlacement(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, f.askPlacement(t.Context(), p))
 		for _, j := range Judge(f).Judgements {
 			word := string(j.Verdict)
 			if j.Failing != nil {

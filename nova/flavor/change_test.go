@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 	"gpustack/nova/flavor"
@@ -29,9 +30,7 @@ type journal struct {
 func newJournal(t *testing.T) *journal {
 	c := cloudtest.Start(t, 96)
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	compute := connect(t, c)
 	return &journal{t, c, compute, change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind(compute)}}}
 }
@@ -46,15 +45,11 @@ func (j *journal) kind() object.Kind[flavor.Move] { return flavor.Kind(j.compute
 func (j *journal) flavors() map[string]string {
 	j.t.Helper()
 	all, err := j.compute.FlavorsWithSpecs(context.Background())
-	if err != nil {
-		j.t.Fatal(err)
-	}
+	hosttest.NoError(j.t, err)
 	texts := map[string]string{}
 	for _, f := range all {
 		s, err := flavor.Complete(context.Background(), j.compute, f)
-		if err != nil {
-			j.t.Fatal(err)
-		}
+		hosttest.NoError(j.t, err)
 		texts[f.ID] = f.Name + "\n" + flavor.Text(s)
 	}
 	return texts
@@ -67,9 +62,7 @@ func (j *journal) plan(existing *flavor.State) flavor.Move {
 	p, err := flavor.NewPlan(flavor.Options{
 		Request: request(j.t, "A100:1"), Name: "gpu", Private: true, Description: &description, CPUPolicy: "dedicated", Projects: []string{"lab"},
 	}, flavor.Cloud{Microversion: j.compute.Microversion, Newest: j.compute.Newest, Existing: existing, Projects: []cloud.Project{{ID: "lab"}}})
-	if err != nil {
-		j.t.Fatal(err)
-	}
+	hosttest.NoError(j.t, err)
 	return p.Move
 }
 
@@ -80,9 +73,7 @@ func (j *journal) existing() *flavor.State {
 	f.Access = []string{"own"}
 	f.Body["rxtx_factor"], f.Body["OS-FLV-EXT-DATA:ephemeral"], f.Body["swap"], f.Body["description"] = 2.5, 4, 8, "was"
 	s, err := flavor.Read(context.Background(), j.compute, "1")
-	if err != nil {
-		j.t.Fatal(err)
-	}
+	hosttest.NoError(j.t, err)
 	return s
 }
 
@@ -105,9 +96,7 @@ func TestUndo(t *testing.T) {
 			m := moves(j)[name]()
 			before := j.flavors()
 			entry, err := j.apply(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if entry.ID != 1 || entry.Status != change.Done || entry.Changes != change.KindObjects || strings.Contains(string(entry.Objects), j.cloud.Password) {
 				t.Errorf("%+v, %s", entry, entry.Objects)
 			}
@@ -124,9 +113,7 @@ func TestUndo(t *testing.T) {
 			if entry, err = j.engine.Undo(context.Background(), 1); err != nil || entry.Status != change.Undone {
 				t.Errorf("%s, %v", entry.Status, err)
 			}
-			if diff := cmp.Diff(before, j.flavors()); diff != "" {
-				t.Errorf("(-before +undone):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and undone", before, j.flavors())
 		})
 	}
 }
@@ -191,9 +178,7 @@ func TestUndoRefused(t *testing.T) {
 			if slices.ContainsFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "GET ") }) {
 				t.Errorf("%q", lines)
 			}
-			if diff := cmp.Diff(before, other.flavors()); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "before and after", before, other.flavors())
 		})
 	}
 }
@@ -254,9 +239,7 @@ func killedAt(t *testing.T, name string, undoing, heard bool, at int) {
 		t.Fatalf("killed %t, %v", killed, err)
 	}
 	entries, err := j.engine.Store.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if !killed || len(entries) == 0 || !entries[0].IsOpen() {
 		if killed && cmp.Equal(entries, []change.Entry(nil)) && !cmp.Equal(before, j.flavors()) {
 			t.Errorf("no entry, but %v", j.flavors())
@@ -272,27 +255,19 @@ func killedAt(t *testing.T, name string, undoing, heard bool, at int) {
 		t.Fatalf("%+v, %v", recovered, err)
 	}
 	entries, err = j.engine.Store.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	is := j.flavors()
 	switch {
 	case len(entries) == 0 || entries[0].Status == change.Undone:
-		if diff := cmp.Diff(before, is); diff != "" {
-			t.Errorf("%s (-before +recovered):\n%s", recovered[0].Text, diff)
-		}
+		hosttest.EqualIn(t, recovered[0].Text, before, is)
 		return
 	case undoing:
-		if diff := cmp.Diff(after, is); diff != "" {
-			t.Errorf("%s (-after +recovered):\n%s", recovered[0].Text, diff)
-		}
+		hosttest.EqualIn(t, recovered[0].Text, after, is)
 	}
 	if _, err := j.engine.Undo(context.Background(), 1); err != nil {
 		t.Error(err)
 	}
-	if diff := cmp.Diff(before, j.flavors()); diff != "" {
-		t.Errorf("(-before +undone):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and undone", before, j.flavors())
 }
 
 // TestKilledInUse: an incomplete flavor that instances have already is completed.
@@ -347,9 +322,7 @@ func TestKilledAndChanged(t *testing.T) {
 			if err != nil || recovered[0].Entry.Status != change.Done || !strings.HasSuffix(recovered[0].Text, "was changed by another user since: it stays as it is") {
 				t.Errorf("%+v, %v", recovered, err)
 			}
-			if diff := cmp.Diff(before, j.flavors()); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, before, j.flavors())
 		})
 	}
 }

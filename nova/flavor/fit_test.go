@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/hardware"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/flavor"
@@ -82,19 +83,13 @@ func TestNewFit(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			request, err := nova.ParseRequest(c.request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			fit, err := flavor.NewFit(request, c.hosts, nil, flavor.DefaultReserve())
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if fit.VCPUs != c.vcpus || fit.RAM != c.ram<<10 {
 				t.Errorf("%d vCPUs, %d MiB", fit.VCPUs, fit.RAM)
 			}
-			if diff := cmp.Diff(c.want, fit.Hosts); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, c.want, fit.Hosts)
 			// What the guests of a host have is in its nodes, with the reserve.
 			o := fit.Sizes(flavor.Options{Request: request})
 			if n := request.Devices(); *o.VCPUs != n*c.vcpus || *o.RAM != n*c.ram<<10 {
@@ -118,9 +113,7 @@ func TestNewFitRefuses(t *testing.T) {
 	unplaced.Devices[0].NUMANode = nil
 	noNodes := fitHost("no-nodes", a100, []int{0})
 	request, err := nova.ParseRequest("A100:1,V100:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = flavor.NewFit(request, []nova.Host{without, gap, unplaced, noNodes}, nil, flavor.DefaultReserve())
 	for _, want := range []error{flavor.ErrNoMachine, flavor.ErrGap, flavor.ErrNoAlias} {
 		if !errors.Is(err, want) {
@@ -158,9 +151,7 @@ func TestFitWarnings(t *testing.T) {
 	four := fitHost("four", a100, []int{0, 0, 1, 1, 2, 2, 3, 3}, fitNode(0, 16, 125), fitNode(1, 16, 125), fitNode(2, 16, 125), fitNode(3, 16, 125))
 	tiny := fitHost("tiny", a100, []int{0, 0, 0, 0, 0, 0, 0, 0}, fitNode(0, 1, 64))
 	fit, err := flavor.NewFit(request, []nova.Host{four, tiny, fitHost("none", "T4", []int{0}, fitNode(0, 16, 125))}, nil, flavor.DefaultReserve())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const none, small = "none: no guest fits: it has none of the requested devices", "tiny: no guest fits: nothing of a NUMA node remains beside the reserve"
 	for nodes, want := range map[string][]string{
 		"":  {"four: devices of 1 of 1 guests are in 4 NUMA nodes: with a NUMA topology these need --property hw:numa_nodes=4", none, small},

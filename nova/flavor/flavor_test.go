@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
@@ -139,9 +140,7 @@ func text(s string) *string { return &s }
 func request(t *testing.T, spec string) nova.Request {
 	t.Helper()
 	r, err := flavor.ParseRequest(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return r
 }
 
@@ -322,15 +321,11 @@ flavor gpu.k4200.2: access is public and cannot be changed to private`,
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if diff := cmp.Diff(test.requests, show(t, plan)); diff != "" || plan.Changed() != (test.requests != "") {
 				t.Errorf("changed %v; requests (-want +got):\n%s", plan.Changed(), diff)
 			}
-			if diff := cmp.Diff(test.warnings, plan.Warnings); diff != "" {
-				t.Errorf("warnings (-want +got):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "warnings", test.warnings, plan.Warnings)
 		})
 	}
 }
@@ -348,9 +343,7 @@ func show(t *testing.T, plan flavor.Plan) string {
 	var lines []string
 	for _, r := range plan.Requests() {
 		body, err := json.Marshal(r.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		lines = append(lines, r.Method+" "+r.Path+" "+string(body))
 	}
 	return strings.Join(lines, "\n")
@@ -408,9 +401,7 @@ func TestApply(t *testing.T) {
 			compute := connect(t, c)
 			test.options.Request = request(t, "K4200:2")
 			plan, err := flavor.NewPlan(test.options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Projects: projects(test.options)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if test.twin {
 				c.Add("other", "gpu.k4200.2", 1, 1, 1, true, map[string]string{})
 			}
@@ -435,8 +426,8 @@ func TestApply(t *testing.T) {
 				if err == nil || !strings.HasPrefix(err.Error(), test.err) {
 					t.Errorf("%v\nwant %s", err, test.err)
 				}
-			} else if err != nil {
-				t.Fatal(err)
+			} else {
+				hosttest.NoError(t, err)
 			}
 			if len(c.Flavors) != test.flavors {
 				t.Errorf("%d flavors", len(c.Flavors))
@@ -456,24 +447,16 @@ func TestApply(t *testing.T) {
 				lines, bodies := c.Requests()
 				for i, line := range lines {
 					var body any
-					if err := json.Unmarshal([]byte(bodies[i]), &body); err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, json.Unmarshal([]byte(bodies[i]), &body))
 					sorted, err := json.Marshal(body)
-					if err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, err)
 					got = append(got, strings.ReplaceAll(strings.Replace(line, "/v2.1", "", 1)+" "+string(sorted), made.ID, "ID"))
 				}
-				if diff := cmp.Diff(show(t, plan), strings.Join(got, "\n")); diff != "" {
-					t.Errorf("requests (-plan +got):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "requests", show(t, plan), strings.Join(got, "\n"))
 			}
 			// Again there is nothing to do.
 			all, err := compute.FlavorsWithSpecs(context.Background())
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			again, err := flavor.NewPlan(test.options,
 				flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: state(test.options.Find(all), is.Access), Projects: projects(test.options)})
 			if err != nil || again.Changed() {
@@ -488,9 +471,7 @@ func TestInterrupted(t *testing.T) {
 	c := cloudtest.Start(t, 96)
 	compute := connect(t, c)
 	plan, err := flavor.NewPlan(flavor.Options{Request: request(t, "K4200:2")}, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	c.Fault = func(_ http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "os-extra_specs") {
@@ -520,17 +501,13 @@ func TestInterruptedChange(t *testing.T) {
 			compute := connect(t, c)
 			c.Add("1", "gpu.a100.1", 8, 32768, 80, false, map[string]string{"hw:cpu_policy": "shared"}).Access = []string{"own"}
 			before, err := flavor.Read(context.Background(), compute, "1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			description := "two"
 			options := flavor.Options{
 				Request: request(t, "A100:1"), Private: true, Description: &description, Projects: []string{"lab"}, CPUPolicy: "dedicated",
 			}
 			plan, err := flavor.NewPlan(options, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest, Existing: before, Projects: projects(options)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if len(plan.Requests()) != 3 {
 				t.Fatalf("%v", plan.Requests())
 			}
@@ -556,9 +533,7 @@ func TestInterruptedChange(t *testing.T) {
 			cancel(nil)
 			c.Fault = nil
 			after, readErr := flavor.Read(context.Background(), compute, "1")
-			if readErr != nil {
-				t.Fatal(readErr)
-			}
+			hosttest.NoError(t, readErr)
 			switch want := "nothing was changed"; {
 			case at == 0 && refused:
 				if err != nil || cmp.Equal(before, after) {
@@ -586,13 +561,9 @@ func connect(t *testing.T, c *cloudtest.Cloud) *cloud.Compute {
 		t.Setenv(name, value)
 	}
 	signedIn, err := cloud.Connect(context.Background(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	compute, err := signedIn.Compute(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return compute
 }
 
@@ -607,9 +578,7 @@ func TestNeighbours(t *testing.T) {
 		{"A100:2,CX6VF:2", "required", "with the NUMA policy required Nova chooses devices by NUMA node, but never by PCIe switch"},
 	} {
 		plan, err := flavor.NewPlan(flavor.Options{Request: request(t, test.request), NUMAPolicy: test.policy}, flavor.Cloud{Microversion: 86, Newest: 96})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		got := ""
 		for _, w := range plan.Warnings {
 			if strings.Contains(w, "PCIe switch") {
@@ -635,9 +604,7 @@ func TestUnequalGPUs(t *testing.T) {
 			"nbody, need equal ones"},
 	} {
 		plan, err := flavor.NewPlan(flavor.Options{Request: request(t, test.request)}, flavor.Cloud{Microversion: 86, Newest: 96})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var got []string
 		for _, w := range plan.Warnings {
 			if strings.Contains(w, "equal") {

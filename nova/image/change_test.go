@@ -12,6 +12,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 	"gpustack/nova/flavor"
@@ -31,9 +32,7 @@ func newJournal(t *testing.T) *journal {
 	c.Images = []map[string]any{{"id": "9", "name": "debian", "owner": "id-of-admin", "status": "active", "min_disk": 0, "min_ram": 0, "size": 1, "virtual_size": nil,
 		"os_distro": "debian", "os_type": "linux", "tags": []any{}}}
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	j := &journal{t: t, cloud: c, compute: connect(t, c)}
 	j.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind(j.compute), image.Kind(j.compute)}}
 	return j
@@ -46,13 +45,9 @@ func connect(t *testing.T, c *cloudtest.Cloud) *cloud.Compute {
 		t.Setenv(name, value)
 	}
 	signedIn, err := cloud.Connect(t.Context(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	compute, err := signedIn.Compute(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return compute
 }
 
@@ -119,15 +114,11 @@ func TestUndo(t *testing.T) {
 	want := maps.Clone(before)
 	maps.Copy(want, map[string]any{"hw_machine_type": "q35", "min_disk": 40, "os_type": "windows"})
 	delete(want, "os_distro")
-	if diff := cmp.Diff(want, j.image()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, j.image())
 	if entry, err = j.engine.Undo(context.Background(), 1); err != nil || entry.Status != change.Undone {
 		t.Errorf("%s, %v", entry.Status, err)
 	}
-	if diff := cmp.Diff(before, j.image()); diff != "" {
-		t.Errorf("(-before +undone):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "before and undone", before, j.image())
 }
 
 // TestUndoInPart: undo restores what is still as the change has set it, and names the rest.
@@ -138,9 +129,7 @@ func TestUndoInPart(t *testing.T) {
 	}
 	j.cloud.Images[0]["os_type"], j.cloud.Images[0]["os_distro"], j.cloud.Images[0]["other"] = "freebsd", "debian", "theirs"
 	plan, err := j.engine.PlanUndo(context.Background(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	back, stays := plan.Change.(*image.Change).Back()
 	if diff := cmp.Diff([]string{"it has property os_type=freebsd"}, stays); diff != "" || len(back.Values) != 2 {
 		t.Errorf("%s%v", diff, back.Values)
@@ -201,9 +190,7 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%v, want %s", err, c.want)
 			}
 			if before > 0 {
-				if diff := cmp.Diff(is, j.image()); diff != "" {
-					t.Errorf("changed:\n%s", diff)
-				}
+				hosttest.EqualIn(t, "changed", is, j.image())
 			}
 			entries, listErr := j.engine.Store.List()
 			if listErr != nil || len(entries) != map[bool]int{true: 1, false: 0}[c.applied] || c.applied && entries[0].Status != change.Done {

@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hardware"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -225,9 +224,7 @@ func TestCheck(t *testing.T) {
 					t.Errorf("%+v", f)
 				}
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, c.want, got)
 			if len(checks) != 9 {
 				t.Errorf("only these checks have a finding: %v", checks)
 			}
@@ -322,9 +319,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := image.NewPlan(c.options, c.seen)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var values, left []string
 			for _, v := range p.Values {
 				switch {
@@ -340,9 +335,7 @@ func TestPlan(t *testing.T) {
 				left = append(left, l.Name+"="+l.Value+": "+l.Reason)
 			}
 			for what, lists := range map[string][2][]string{"values": {c.values, values}, "left out": {c.left, left}, "warnings": {c.warnings, p.Warnings}} {
-				if diff := cmp.Diff(lists[0], lists[1]); diff != "" {
-					t.Errorf("%s (-want +got):\n%s", what, diff)
-				}
+				hosttest.EqualIn(t, what, lists[0], lists[1])
 			}
 			if p.Changed() != (len(c.values) > 0) || len(p.Requests()) > 1 {
 				t.Errorf("changed: %v, requests: %v", p.Changed(), p.Requests())
@@ -379,9 +372,7 @@ func TestDemands(t *testing.T) {
 		"of the operator":  {seen: seen(), o: image.Options{Properties: map[string]*string{"os_secure_boot": text("required"), "hw_viommu_model": nil}}, want: []string{secure}},
 		"optional is none": {seen: seen("os_secure_boot=optional", "hw_viommu_model=odd")},
 	} {
-		if diff := cmp.Diff(c.want, c.seen.Demands(c.o)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, c.want, c.seen.Demands(c.o))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
@@ -15,14 +16,10 @@ import (
 func TestAnswer(t *testing.T) {
 	device := func(address, product string, kind pci.DeviceType) pci.Device {
 		a, err := pci.ParseAddress(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		vendor := pci.ID(0x10de)
 		id, err := pci.ParseID(product)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		class := pci.Controller3D
 		return pci.Device{Address: a, Class: &class, VendorID: &vendor, ProductID: &id, DeviceType: &kind}
 	}
@@ -76,15 +73,11 @@ func TestAnswer(t *testing.T) {
 			}
 			if test.conf != "" {
 				file, err := conf.Parse([]byte("[pci]\n" + test.conf))
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				sides = []nova.Side{{Role: role, Files: []conf.Source{{Name: "nova.conf", File: file}}}}
 			}
 			request, err := nova.ParseRequest(test.request)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			a := Request(request, nova.Bobcat, sides, test.hosts)
 			if c := Count(nova.Bobcat, sides, test.hosts); role == nova.Controller && len(c.Devices) > 0 {
 				t.Errorf("the aliases select %v", c.Devices)
@@ -116,9 +109,7 @@ func TestPlaces(t *testing.T) {
 	}}
 	for text, want := range map[string]int{"either:1,first:1": 1, "first:1,either:1": 2} {
 		r, err := nova.ParseRequest(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if n := c.meets(r, nova.Host{Devices: devices}); n != want {
 			t.Errorf("%s: %d", r, n)
 		}

@@ -136,14 +136,10 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := nova.ParseRelease(test.release)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			side := func(role nova.Role, name, text string) nova.Side {
 				f, err := conf.Parse([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				return nova.Side{Role: role, Files: []conf.Source{{Name: name, File: f}}}
 			}
 			var hosts []nova.Host
@@ -155,9 +151,7 @@ func TestCheck(t *testing.T) {
 					tree += fmt.Sprintf("-- %s/sriov_totalvfs --\n%s\n", dir, vfs)
 				}
 				devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				hosts = []nova.Host{{Name: "gpu1", Devices: devices}}
 			}
 			var got []string
@@ -167,9 +161,7 @@ func TestCheck(t *testing.T) {
 					t.Errorf("%s: effect %q, remedy %q", f.Seen, f.Effect, f.Remedy)
 				}
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -183,14 +175,10 @@ func TestCheckFunctions(t *testing.T) {
 		tree += fmt.Sprintf("-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x20b2\n", dir, dir, dir)
 	}
 	devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	version := func(s string) nova.Version {
 		v, err := nova.ParseVersion(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return v
 	}
 	const reported = "report_in_placement = true\n"
@@ -233,9 +221,7 @@ func TestCheckFunctions(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, err := conf.Parse([]byte("[pci]\n" + test.pci))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}, ComputeNode: nova.ComputeNode{Devices: devices}}
 			if test.libvirt != "" {
 				side.Hypervisor.Libvirt = version(test.libvirt)
@@ -247,9 +233,7 @@ func TestCheckFunctions(t *testing.T) {
 			for _, f := range novacheck.Run(32, []nova.Side{side}, nil, nil) {
 				got = append(got, fmt.Sprintf("%s:%d %s", f.Status, f.Line, f.Seen))
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, "; "))
 		})
 	}
 }
@@ -263,9 +247,7 @@ func TestCheckRemedies(t *testing.T) {
 		tree += fmt.Sprintf("-- %s%s/class --\n0x020000\n-- %s%s/vendor --\n0x10de\n-- %s%s/device --\n0x20b2\n", dir, function, dir, function, dir, function)
 	}
 	devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, test := range []struct{ spec, seen, want string }{
 		{`{"address": "01:00.4", "one_time_use": "no"}`, "is a VF", "remove one_time_use: select the whole PF for guests that may use a device once"},
 		{`{"address": "0000:01:00.0", "remote_managed": "yes"}`, "is a PF", "remove remote_managed, or select VFs"},
@@ -274,9 +256,7 @@ func TestCheckRemedies(t *testing.T) {
 		{`{"vendor_id": "10de"}`, "matches the PF 0000:01:00.0 and its VF", "select functions by address: either the PF or its VFs"},
 	} {
 		f, err := conf.Parse([]byte("[pci]\nreport_in_placement = true\ndevice_spec = " + test.spec + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}},
 			ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: map[string]pci.Address{}}}
 		var got string
@@ -296,9 +276,7 @@ func TestCheckRemedies(t *testing.T) {
 func TestCheckDropIn(t *testing.T) {
 	parse := func(text string) *conf.File {
 		f, err := conf.Parse([]byte("[pci]\n" + text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return f
 	}
 	narrow, broad := parse("device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"20b2\", \"managed\": \"no\"}\n"), parse("device_spec = {\"vendor_id\": \"10de\"}\n")
@@ -316,9 +294,7 @@ func TestCheckDropIn(t *testing.T) {
 // TestCheckFlavors: what flavors ask for, against an alias K4200.
 func TestCheckFlavors(t *testing.T) {
 	f, err := conf.Parse([]byte("[pci]\nalias = " + k4200 + "\ndevice_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for request, want := range map[string]string{
 		"K4200:2":            "",
 		"K4200:1 , K4200:1":  "",
@@ -341,9 +317,7 @@ func TestCheckFlavors(t *testing.T) {
 // TestCheckTwins: a spec by ids, on a host that keeps one of two cards.
 func TestCheckTwins(t *testing.T) {
 	f, err := conf.Parse([]byte(goodNode))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for driver, want := range map[string]string{
 		"vfio-pci": "",
 		"nouveau":  "fail device_spec node:3 a device_spec also matches 0000:02:00.0, which should remain with host gpu1",
@@ -353,16 +327,12 @@ func TestCheckTwins(t *testing.T) {
 			tree += fmt.Sprintf("-- sys/bus/pci/devices/0000:%s:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:%s:00.0/device --\n0x11b4\n", bus, bus)
 		}
 		devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var got []string
 		for _, f := range novacheck.Run(26, []nova.Side{{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
 			got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 		}
-		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
-			t.Errorf("%s: %s", driver, diff)
-		}
+		hosttest.EqualIn(t, driver, want, strings.Join(got, ", "))
 	}
 }
 
@@ -380,17 +350,11 @@ func TestCheckMachine(t *testing.T) {
 	}
 	root := hosttest.Lay(t, tree.String())
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	interfaces, err := devspec.Interfaces(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	given, err := pci.ParseAddress("0000:84:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const live = "device_spec = {\"vendor_id\": \"8086\", \"product_id\": \"154d\", \"live_migratable\": \"yes\"}\n"
 	for _, test := range []struct{ name, pci, want string }{
 		{"an identical device of the host", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
@@ -406,18 +370,14 @@ func TestCheckMachine(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f, err := conf.Parse([]byte("[pci]\n" + test.pci))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}},
 				ComputeNode: nova.ComputeNode{Devices: devices, Interfaces: interfaces, Recorded: nova.Recorded{Given: []pci.Address{given}}}}
 			var got []string
 			for _, f := range novacheck.Run(32, []nova.Side{side}, nil, nil) {
 				got = append(got, fmt.Sprintf("%s:%d %s", f.Status, f.Line, f.Seen))
 			}
-			if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, "; "))
 		})
 	}
 }
@@ -436,9 +396,7 @@ func TestCheckPairs(t *testing.T) {
 			tree += fmt.Sprintf("-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x20b2\n", dir, dir, dir)
 		}
 		devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return nova.Host{Name: name, Devices: devices}
 	}
 	const all, vfs = `{"vendor_id": "10de", "product_id": "20b2"}`, `{"address": {"function": "[1-7]"}, "vendor_id": "10de", "product_id": "20b2"}`
@@ -457,17 +415,13 @@ func TestCheckPairs(t *testing.T) {
 		var sides []nova.Side
 		for _, side := range [][2]string{{test.first, test.firstSpec}, {test.second, test.secondSpec}} {
 			f, err := conf.Parse([]byte("[pci]\nreport_in_placement = true\n\ndevice_spec = " + side[1] + "\n"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			sides = append(sides, nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: side[0], File: f}}})
 		}
 		var got []string
 		for _, f := range novacheck.Run(32, sides, hosts, nil) {
 			got = append(got, fmt.Sprintf("%s %s:%d %s", f.Status, f.File, f.Line, f.Seen))
 		}
-		if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
-			t.Errorf("%s: %s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, strings.Join(got, "; "))
 	}
 }

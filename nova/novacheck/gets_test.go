@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
@@ -17,9 +18,7 @@ import (
 func gpu(t *testing.T, address string, kind pci.DeviceType) pci.Device {
 	t.Helper()
 	a, err := pci.ParseAddress(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	vendor, product, class := pci.NVIDIA, pci.ID(0x20b5), pci.Class(0x0302)
 	driver := "vfio-pci"
 	return pci.Device{Address: a, VendorID: &vendor, ProductID: &product, DeviceType: &kind, Class: &class, Driver: &driver}
@@ -71,9 +70,7 @@ func TestGets(t *testing.T) {
 			var sides []nova.Side
 			for role, text := range map[nova.Role]string{nova.Controller: "[pci]\n" + test.alias + on, nova.Compute: "[DEFAULT]\nhost = gpu1\n[pci]\n" + test.alias + test.spec} {
 				file, err := conf.Parse([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				sides = append(sides, nova.Side{Role: role, Files: []conf.Source{{Name: string(role), File: file}}})
 			}
 			hosts := []nova.Host{{Name: "gpu1", Scope: nova.ScopeAll, Devices: test.devices}}
@@ -98,9 +95,7 @@ func TestGets(t *testing.T) {
 func TestManyHosts(t *testing.T) {
 	file, err := conf.Parse([]byte("[pci]\nalias = " + `{"name": "A100", "vendor_id": "10de", "product_id": "20b5", "device_type": "type-PF"}` + "\ndevice_spec = " +
 		`{"vendor_id": "10de", "product_id": "1eb8"}` + "\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	sides := []nova.Side{{Role: nova.All, Files: []conf.Source{{Name: "all", File: file}}}}
 	for number, want := range map[int]string{1: "host gpu1 has such a device", 2: "host gpu1, host gpu2 have such a device",
 		5: "host gpu1, host gpu2, host gpu3 and 2 more have such a device"} {
@@ -235,9 +230,7 @@ passthrough_whitelist = {"vendor_id": "10de", "product_id": "1b06"}`, []pci.Devi
 			test.text = "[pci]\n" + test.text + "\n[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter"
 		}
 		file, err := conf.Parse([]byte(test.text + "\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var got []string
 		side := nova.Side{Role: nova.All, Files: []conf.Source{{Name: "nova.conf", File: file}}, ComputeNode: nova.ComputeNode{Devices: test.devices}}
 		for _, f := range novacheck.Run(test.release, []nova.Side{side}, nil, nil) {

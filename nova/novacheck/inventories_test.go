@@ -49,16 +49,12 @@ func machineWith(t *testing.T, name string, given []string, buses ...string) nov
 	}
 	if len(buses) > 0 {
 		devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		m.Devices = devices
 	}
 	for _, bus := range given {
 		a, err := pci.ParseAddress("0000:" + bus + ":00.0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		m.Given = append(m.Given, a)
 	}
 	return m
@@ -116,9 +112,7 @@ func TestOffered(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			hosts, err := nova.ReadInventories(document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(test.inventories)}, nova.ScopeGPUs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			o := nova.Options{Role: nova.Compute, Release: nova.Zed, Hosts: hosts, ComputeNode: test.machine, Rendered: test.rendered, ByAddress: test.byAddress}
 			w, err := nova.NewWant(o)
 			var got []string
@@ -137,9 +131,7 @@ func TestOffered(t *testing.T) {
 			}
 			checked := func(text string, hosts []nova.Host) string {
 				f, err := conf.Parse([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				side := nova.Side{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}}
 				if len(hosts) == 0 {
 					side.ComputeNode = test.machine
@@ -158,9 +150,7 @@ func TestOffered(t *testing.T) {
 			}
 			if err == nil {
 				text, err := nova.Render(o, w)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				if seen := checked(text, judges); seen != "" {
 					t.Errorf("nova check of what is planned: %s\n%s", seen, text)
 				}

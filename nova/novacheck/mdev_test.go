@@ -4,8 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/novacheck"
 )
@@ -33,8 +32,6 @@ func TestMediated(t *testing.T) {
 				seen = append(seen, f.Seen)
 			}
 		}
-		if diff := cmp.Diff(test.want, seen); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, test.want, seen)
 	}
 }

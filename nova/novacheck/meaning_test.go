@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/document"
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/novacheck"
@@ -58,9 +57,7 @@ func TestSameMeaning(t *testing.T) {
 					section = "[pci]\nalias = "
 				}
 				f, err := conf.Parse([]byte(section + text + "\n" + rest))
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				return nova.Side{Role: role, Files: []conf.Source{{Name: name, File: f}}}
 			}
 			var hosts []nova.Host
@@ -75,9 +72,7 @@ func TestSameMeaning(t *testing.T) {
 				}
 				var err error
 				hosts, err = nova.ReadInventories(document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(text)}, nova.ScopeGPUs)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 			}
 			spec := fmt.Sprintf("%s = {\"vendor_id\": \"10de\", \"product_id\": %q}\n", test.release.SpecNames()[0].Key, strings.ToLower(test.product))
 			var got []string
@@ -93,9 +88,7 @@ func TestSameMeaning(t *testing.T) {
 			if test.isSame || test.release < nova.Newton { // nova-compute of Mitaka reads no alias
 				want = ""
 			}
-			if diff := cmp.Diff(want, strings.Join(got, "; ")); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, want, strings.Join(got, "; "))
 		})
 	}
 }
@@ -139,9 +132,7 @@ func TestLackingType(t *testing.T) {
 			text := strings.Replace(inventory("gpu1", "84/guest/vfio-pci/20b0"), `"device_type": "type-PCI"`, `"device_type":"`+test.types+`"`, 1)
 			var err error
 			hosts, err = nova.ReadInventories(document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(text)}, nova.ScopeGPUs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 		}
 		var got []string
 		for _, f := range novacheck.Run(nova.Epoxy, sides, hosts, nil) {
@@ -149,9 +140,7 @@ func TestLackingType(t *testing.T) {
 				got = append(got, fmt.Sprintf("%s %s:%d %s: %s", f.Status, f.File, f.Line, f.Seen, f.Remedy))
 			}
 		}
-		if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, strings.Join(got, "; "))
 	}
 }
 
@@ -177,16 +166,12 @@ func TestOtherNodes(t *testing.T) {
 		if test.inventories != "" {
 			var err error
 			hosts, err = nova.ReadInventories(document.Source{Paths: []string{document.Stdin}, Stdin: strings.NewReader(test.inventories)}, nova.ScopeGPUs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 		}
 		var got []string
 		for _, f := range novacheck.Run(nova.Zed, sides, hosts, nil) {
 			got = append(got, string(f.Status)+" "+f.Seen)
 		}
-		if diff := cmp.Diff(test.want, strings.Join(got, "; ")); diff != "" {
-			t.Errorf("%s: %s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, strings.Join(got, "; "))
 	}
 }

@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/novacheck"
@@ -37,9 +36,7 @@ func TestNames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			side := func(role nova.Role, name, text string) nova.Side {
 				f, err := conf.Parse([]byte(text))
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				return nova.Side{Role: role, Files: []conf.Source{{Name: name, File: f}}}
 			}
 			var flavors []novacheck.Flavor
@@ -54,9 +51,7 @@ func TestNames(t *testing.T) {
 			for _, f := range findings {
 				got = append(got, fmt.Sprintf("%s %s:%d %s: %s", f.Status, f.File, f.Line, f.Seen, f.Remedy))
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

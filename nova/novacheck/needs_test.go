@@ -27,9 +27,7 @@ func TestNeeds(t *testing.T) {
 		end    = "\n"
 	)
 	devices, _, err := pci.Scan(hosttest.Lay(t, k4200s), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, test := range []struct {
 		name      string
 		ctl, node string
@@ -58,9 +56,7 @@ func TestNeeds(t *testing.T) {
 			sides = sides[1:]
 			sides[0].Files[0] = source(t, "ctl", "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n")
 		}
-		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Zed, sides, nil, nil))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, found(novacheck.Run(nova.Zed, sides, nil, nil)))
 	}
 	// nova-compute of Mitaka reads no alias.
 	sides := []nova.Side{

@@ -32,9 +32,7 @@ func machineOf(t *testing.T, functions ...string) nova.ComputeNode {
 		drivers[words[0]], roles[words[0]] = words[1], words[2]
 	}
 	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	m := nova.ComputeNode{Devices: devices}
 	for i := range devices {
 		d := &devices[i]
@@ -115,9 +113,7 @@ func TestPrepared(t *testing.T) {
 				m = machineOf(t, test.machine...)
 			}
 			side := nova.Side{Role: test.role, Files: []conf.Source{source(t, "node", "[pci]\n"+test.conf)}, ComputeNode: m}
-			if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Zed, []nova.Side{side}, nil, nil))); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, test.want, found(novacheck.Run(nova.Zed, []nova.Side{side}, nil, nil)))
 		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -24,9 +22,7 @@ const k4200s = "-- sys/bus/pci/devices/0000:84:00.0/vendor --\n0x10de\n-- sys/bu
 // and without Placement, and the file tells its role.
 func TestConfigured(t *testing.T) {
 	alias, err := nova.ParseAlias("K4200=10de:11b4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for r := nova.Mitaka; r <= nova.Newest; r++ {
 		for _, role := range []nova.Role{nova.Controller, nova.Compute, nova.All} {
 			for _, placement := range []bool{false, true} {
@@ -37,17 +33,11 @@ func TestConfigured(t *testing.T) {
 					root := hosttest.Lay(t, k4200s+"-- etc/nova/nova.conf --\n[DEFAULT]\n")
 					o := nova.Options{Role: role, Release: r, Aliases: []nova.Alias{alias}, Placement: placement}
 					want, err := nova.NewWant(o)
-					if err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, err)
 					plan, err := nova.NewPlan(root, o, want, nova.Place{File: nova.DefaultConf})
-					if err != nil {
-						t.Fatal(err)
-					}
+					hosttest.NoError(t, err)
 					for _, c := range plan.Files.Pending() {
-						if err := os.WriteFile(root.Path(c.Name), c.After.Content, 0o600); err != nil {
-							t.Fatal(err)
-						}
+						hosttest.NoError(t, os.WriteFile(root.Path(c.Name), c.After.Content, 0o600))
 					}
 					sides, warnings, err := nova.ObserveSides(root, "", "", nova.Recorded{})
 					if err != nil || len(warnings) > 0 || len(sides) != 1 || sides[0].Role != role {
@@ -71,9 +61,7 @@ func TestConfigured(t *testing.T) {
 func source(t *testing.T, name, text string) conf.Source {
 	t.Helper()
 	f, err := conf.Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return conf.Source{Name: name, File: f}
 }
 
@@ -115,9 +103,7 @@ func TestPrograms(t *testing.T) {
 		for i := 0; i < len(test.files); i += 2 {
 			side.Files = append(side.Files, source(t, test.files[i], test.files[i+1]))
 		}
-		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Zed, []nova.Side{side}, nil, nil))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, found(novacheck.Run(nova.Zed, []nova.Side{side}, nil, nil)))
 	}
 }
 
@@ -126,21 +112,15 @@ func TestPrograms(t *testing.T) {
 func TestSpecsAndHardware(t *testing.T) {
 	devices := func(tree string) []pci.Device {
 		found, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return found
 	}
 	machine := nova.ComputeNode{Devices: devices(k4200s)}
 	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
 	kept, err := pci.ParseAddress("0000:84:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	other, err := pci.ParseAddress("0000:88:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, test := range []struct {
 		name, specs string
 		machine     nova.ComputeNode
@@ -189,9 +169,7 @@ func TestSpecsAndHardware(t *testing.T) {
 	} {
 		side := nova.Side{Role: nova.Compute, Files: []conf.Source{source(t, "node",
 			"[pci]\ndevice_spec = "+test.specs+"\nalias = "+k4200+"\n")}, ComputeNode: test.machine}
-		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Epoxy, []nova.Side{side}, test.hosts, nil))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
-		}
+		hosttest.EqualIn(t, test.name, test.want, found(novacheck.Run(nova.Epoxy, []nova.Side{side}, test.hosts, nil)))
 		if got := novacheck.Count(nova.Epoxy, []nova.Side{side}, test.hosts).Devices; got == nil || len(got) != test.devices {
 			t.Errorf("%s: devices %v", test.name, got)
 		}
@@ -201,9 +179,7 @@ func TestSpecsAndHardware(t *testing.T) {
 // TestRemedyOfContainers: nova configure replaces a device_spec of a product, and no address.
 func TestRemedyOfContainers(t *testing.T) {
 	devices, _, err := pci.Scan(hosttest.Lay(t, k4200s), pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for spec, want := range map[string]string{
 		`{"vendor_id": "10de", "product_id": "11b4"}`: "run gpustack nova configure --role compute there",
 		`{"address": "0000:84:00.0"}`:                 "remove the address from the device_spec",
@@ -239,29 +215,19 @@ func TestPlanned(t *testing.T) {
 	} {
 		root := hosttest.Lay(t, test.tree)
 		alias, err := nova.ParseAlias("K4200=10de:11b4" + test.alias)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		machine, err := nova.Observe(root, nova.Recorded{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if driver := "nouveau"; strings.HasPrefix(test.name, "a driver") {
 			machine.Devices[0].Driver = &driver
 		}
 		o := nova.Options{Role: nova.Compute, Release: nova.Zed, Aliases: []nova.Alias{alias}, ComputeNode: machine}
 		want, err := nova.NewWant(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		plan, err := nova.NewPlan(root, o, want, nova.Place{File: nova.DefaultConf})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		findings, err := novacheck.Planned(nova.Zed, plan)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var seen []string
 		for _, f := range findings {
 			seen = append(seen, f.Seen)
@@ -281,15 +247,11 @@ func TestPlannedPlacement(t *testing.T) {
 		"[filter_scheduler]\n" + asks: "report_in_placement is not set, but /etc/nova/nova.conf sets pci_in_placement",
 	} {
 		alias, err := nova.ParseAlias("K4200=10de:11b4,device_type=type-PCI")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n[pci]\n"+options)
 		o := nova.Options{Role: nova.All, Release: nova.Bobcat, Aliases: []nova.Alias{alias}}
 		plan, err := nova.NewPlan(root, o, nova.Want{Aliases: o.Aliases}, nova.Place{File: nova.DefaultConf})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		findings, err := novacheck.Planned(o.Release, plan)
 		var seen []string
 		for _, f := range findings {

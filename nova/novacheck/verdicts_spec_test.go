@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/devspec"
@@ -51,9 +52,7 @@ func TestVerdictsOnSpecs(t *testing.T) {
 				Traits       []string
 			}
 			if failed(said) == "" {
-				if err := json.Unmarshal(said, &by); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, json.Unmarshal(said, &by))
 			}
 			for i := range devices {
 				d := &devices[i]

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
@@ -80,12 +81,8 @@ func failed(said json.RawMessage) string {
 func readVerdicts(t *testing.T) (all verdicts) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/verdicts.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, json.Unmarshal(text, &all))
 	if len(all.Aliases) < 300 || len(all.Specs) < 300 || len(all.Matches) < 100 || len(all.Filters) < 30 || len(all.Names) < 300 {
 		t.Fatalf("%d aliases, %d specs, %d matches, %d filters and %d names", len(all.Aliases), len(all.Specs), len(all.Matches), len(all.Filters), len(all.Names))
 	}
@@ -145,9 +142,7 @@ func TestVerdictsOnAliases(t *testing.T) {
 func parseAddress(t *testing.T, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -159,9 +154,7 @@ func TestVerdictsOnMatches(t *testing.T) {
 			v.read(t, i, &words[i])
 		}
 		var object map[string]any
-		if err := json.Unmarshal([]byte(words[0]), &object); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal([]byte(words[0]), &object))
 		spec, faults := devspec.Parse(object)
 		vendor, vendorErr := pci.ParseID(words[2])
 		id, idErr := pci.ParseID(words[3])

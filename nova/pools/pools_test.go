@@ -3,7 +3,7 @@ package pools
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"gpustack/host/hosttest"
 )
 
 // TestParsePools: both forms of pci_stats are read, pools with fewer keys first, as PciDeviceStats
@@ -22,12 +22,8 @@ func TestParsePools(t *testing.T) {
 			{"vendor_id": "10de", "product_id": "11b4", "numa_node": 1, "count": 2, "dev_type": "type-PCI"}]`,
 	} {
 		read, err := ParsePools([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff([]Pool{plain, tagged}, read); diff != "" {
-			t.Errorf("%s (-want +read):\n%s", text, diff)
-		}
+		hosttest.NoError(t, err)
+		hosttest.EqualIn(t, text, []Pool{plain, tagged}, read)
 	}
 	for _, text := range []string{"", "{", `{"nova_object.name": "PciDevice"}`, `[{"vendor_id": "10de", "product_id": "11b4", "count": 1}]`} {
 		if read, err := ParsePools([]byte(text)); err == nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/probe"
 )
 
@@ -14,9 +15,7 @@ import (
 func running(t testing.TB, text string) probe.Options {
 	t.Helper()
 	c, err := probe.NewCommand(text, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return probe.Options{Command: c}
 }
 
@@ -37,9 +36,7 @@ func TestNewCommand(t *testing.T) {
 			if _, err := probe.NewCommand(test.text, time.Minute); err != nil {
 				got = err.Error()
 			}
-			if got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova/probe"
 )
@@ -88,9 +89,7 @@ func TestParse(t *testing.T) {
 			if r, whole := probe.Parse(test.console, nonce); whole {
 				got = words(r)
 			}
-			if got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -137,9 +136,7 @@ func TestParseScript(t *testing.T) {
 }
 
 func TestPlain(t *testing.T) {
-	if got, want := probe.Plain("\x1b[31mred\x1b[0m\tthen\r\n\x1b]0;title\x1b\\two\x00\xff\x1b"), "redthen\ntwo"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	hosttest.Equal(t, "redthen\ntwo", probe.Plain("\x1b[31mred\x1b[0m\tthen\r\n\x1b]0;title\x1b\\two\x00\xff\x1b"))
 }
 
 func FuzzParse(f *testing.F) {
@@ -171,9 +168,7 @@ func FuzzParse(f *testing.F) {
 func address(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -211,15 +206,9 @@ func TestCompare(t *testing.T) {
 			}
 			got := probe.Compare(counts(t, test.wanted), r)
 			want := probe.Result{Verdict: test.verdict, Seen: counts(t, test.seen), Reasons: append([]string{}, test.reasons...)}
-			if got.Verdict != want.Verdict {
-				t.Errorf("%s, want %s", got.Verdict, want.Verdict)
-			}
-			if diff := cmp.Diff(want.Reasons, got.Reasons); diff != "" {
-				t.Errorf("reasons (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(want.Seen, got.Seen); diff != "" {
-				t.Errorf("seen (-want +got):\n%s", diff)
-			}
+			hosttest.Equal(t, want.Verdict, got.Verdict)
+			hosttest.EqualIn(t, "reasons", want.Reasons, got.Reasons)
+			hosttest.EqualIn(t, "seen", want.Seen, got.Seen)
 			bad := strings.Contains(test.functions, "10de:11b4:unassigned")
 			if bad != cmp.Equal(got.Unassigned, []pci.Address{address(t, "0000:00:06.0")}) || bad != strings.Contains(got.Remedy, "hw_maxphysaddr_mode=passthrough") {
 				t.Errorf("unassigned: %v, %q", got.Unassigned, got.Remedy)
@@ -249,13 +238,9 @@ func counts(t *testing.T, s string) map[probe.ID]int {
 	for word := range strings.FieldsSeq(s) {
 		product, count, _ := strings.Cut(word, "=")
 		var id probe.ID
-		if err := id.UnmarshalText([]byte(product)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, id.UnmarshalText([]byte(product)))
 		n, err := strconv.Atoi(count)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		m[id] = n
 	}
 	return m

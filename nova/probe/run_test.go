@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/probe"
 )
 
@@ -102,9 +103,7 @@ func TestScriptRun(t *testing.T) {
 			if test.name == "no such interpreter" { // each shell says it in its own words
 				got, _, _ = strings.Cut(got, " [")
 			}
-			if got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 			if words(r.Report) != "0000:00:05.0=10de:11b4:ok" || probe.GPUs(probe.Wanted{k4200: 1}, r.Report) != 1 {
 				t.Errorf("%+v", r)
 			}
@@ -139,9 +138,7 @@ func TestScriptRunDeadline(t *testing.T) {
 			t.Parallel()
 			g := newGuest(t)
 			c, err := probe.NewCommand("echo $$ >"+g.path("pid")+"; "+test.command, 15*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			begin := time.Now()
 			r := g.runCommand(probe.Options{Command: c})
 			if got := said(r.Run); got != `deadline - ["begun"]` || r.Run.Seconds == nil {
@@ -151,9 +148,7 @@ func TestScriptRunDeadline(t *testing.T) {
 				t.Errorf("%s", took)
 			}
 			pid, err := os.ReadFile(g.path("pid"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			out, err := exec.Command("ps", "--no-headers", "-o", "stat,pid,args", "-s", strings.TrimSpace(string(pid))).Output()
 			for line := range strings.Lines(string(out)) {
 				if !strings.HasPrefix(line, "Z") { // nothing may wait for them here
@@ -219,9 +214,7 @@ func TestScriptRunWithout(t *testing.T) {
 		g := newGuest(t)
 		g.program("setsid", "exit 127")
 		c, err := probe.NewCommand("echo begun; exec sleep 60", 15*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		o := probe.Options{Command: c}
 		script := g.script(o)
 		if !strings.Contains(script, "setsid true") {
@@ -236,9 +229,7 @@ func TestScriptRunWithout(t *testing.T) {
 	t.Run("a folder", func(t *testing.T) {
 		t.Parallel()
 		g := newGuest(t)
-		if err := os.RemoveAll(g.path("run")); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(g.path("run")))
 		cmd := g.start(running(t, "echo a >"+g.path("ran")))
 		out, err := cmd.CombinedOutput()
 		if got := said(probe.ParseRun(string(out), nonce)); err != nil || got != "unread - []" {
@@ -325,9 +316,7 @@ func TestParseRun(t *testing.T) {
 		{"too many lines", records(exit0, strings.Split(strings.Repeat("a\n", 65), "\n")...), without},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := said(probe.ParseRun(test.console, nonce)); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, said(probe.ParseRun(test.console, nonce)))
 		})
 	}
 	// The command's end is no report on devices.

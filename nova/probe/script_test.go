@@ -29,9 +29,7 @@ func newGuest(t *testing.T) guest {
 	t.Helper()
 	g := guest{t.TempDir(), t}
 	for _, dir := range []string{"sys/bus/pci/devices", "dev", "bin", "run"} {
-		if err := os.MkdirAll(filepath.Join(g.dir, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.MkdirAll(filepath.Join(g.dir, dir), 0o755))
 	}
 	g.program("dmesg", "exit 1")
 	return g
@@ -44,16 +42,12 @@ func (g guest) path(name string) string {
 func (g guest) write(name, text string) {
 	g.t.Helper()
 	file := g.path(name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
-		g.t.Fatal(err)
-	}
+	hosttest.NoError(g.t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)))
 }
 
 func (g guest) program(name, text string) {
 	g.t.Helper()
-	if err := os.WriteFile(g.path("bin/"+name), []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
-		g.t.Fatal(err)
-	}
+	hosttest.NoError(g.t, os.WriteFile(g.path("bin/"+name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
 }
 
 // function adds a PCI function.
@@ -195,9 +189,7 @@ func TestScriptRegions(t *testing.T) {
 			g.write("log", test.log)
 			g.program("dmesg", `cat "`+g.path("log")+`"`)
 			g.function(address, "030200", "10de", "20b5", test.resource, test.config)
-			if got, want := words(g.report()), address+"=10de:20b5:"+test.want; got != want {
-				t.Errorf("%s, want %s", got, want)
-			}
+			hosttest.Equal(t, address+"=10de:20b5:"+test.want, words(g.report()))
 		})
 	}
 }
@@ -214,9 +206,7 @@ func TestScriptBridges(t *testing.T) {
 	g.write("sys/bus/pci/devices/0000:00:1f.0/vendor", "0x8086\n") // without a class
 	g.write("sys/bus/pci/devices/0000:00:1f.0/device", "0x1235\n")
 	const want = "0000:00:00.0=8086:1234:ok 0000:00:05.0=8086:1234:ok 0000:00:06.0=8086:1234:ok 0000:00:1f.0=8086:1235:unread"
-	if got := words(g.report()); got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	hosttest.Equal(t, want, words(g.report()))
 }
 
 func TestScriptTrees(t *testing.T) {
@@ -239,12 +229,8 @@ func TestScriptTrees(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			g := newGuest(t)
 			root := test.root(t)
-			if err := os.RemoveAll(g.path("sys")); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(root.Path("sys"), g.path("sys")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.RemoveAll(g.path("sys")))
+			hosttest.NoError(t, os.Symlink(root.Path("sys"), g.path("sys")))
 			r := g.report()
 			seen := map[probe.ID]int{}
 			for _, d := range r.Devices {
@@ -266,9 +252,7 @@ func example(name string) func(t *testing.T) host.Root {
 	return func(t *testing.T) host.Root {
 		t.Helper()
 		text, err := os.ReadFile("../../examples/" + name + ".txtar")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return hosttest.Lay(t, string(text))
 	}
 }
@@ -278,9 +262,7 @@ func table(name string) func(t *testing.T) host.Root {
 	return func(t *testing.T) host.Root {
 		t.Helper()
 		text, err := os.ReadFile("../../integration/testdata/nodes/" + name + ".tsv")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		g := guest{t.TempDir(), t}
 		for line := range strings.Lines(string(text)) {
 			row := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
@@ -289,9 +271,7 @@ func table(name string) func(t *testing.T) host.Root {
 			}
 		}
 		root, err := host.NewRoot(g.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return root
 	}
 }
@@ -329,27 +309,19 @@ func TestScriptConsoles(t *testing.T) {
 			} else {
 				cmd := g.start(probe.Options{})
 				out, err := os.OpenFile(g.path("dev/"+test.out), os.O_WRONLY|os.O_APPEND, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				cmd.Stdout = out
-				if err := errors.Join(cmd.Run(), out.Close()); err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, errors.Join(cmd.Run(), out.Close()))
 			}
 			const want = "\n" + mark + " devices=0 END\n"
 			for name := range strings.FieldsSeq(test.want) {
 				g.await("dev/"+name, strings.Repeat(want, 3))
 			}
 			entries, err := os.ReadDir(g.path("dev"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, entry := range entries {
 				text, err := os.ReadFile(g.path("dev/" + entry.Name()))
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				if written := slices.Contains(strings.Fields(test.want), entry.Name()); !written && len(text) > 0 {
 					t.Errorf("%s:\n%s", entry.Name(), text)
 				}
@@ -390,17 +362,13 @@ func TestScriptBlockedConsole(t *testing.T) {
 	}
 	cmd := g.start(probe.Options{})
 	begin := time.Now()
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Run())
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("the boot waited for %s", took)
 	}
 	g.await("dev/ttyS0", strings.Repeat("\n"+mark+" devices=0 END\n", 3))
 	fifo, err := os.OpenFile(g.path("dev/hvc0"), os.O_RDWR, 0) // lets the processes go
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer fifo.Close()
 }
 
@@ -415,9 +383,7 @@ func TestScriptOddGuests(t *testing.T) {
 	for _, options := range [][]string{{"-e"}, {"-u"}, {"-eu"}, {"-euf"}} {
 		t.Run(strings.Join(options, " "), func(t *testing.T) {
 			t.Parallel()
-			if got := words(gpu(t).report(options...)); got != want {
-				t.Errorf("%s, want %s", got, want)
-			}
+			hosttest.Equal(t, want, words(gpu(t).report(options...)))
 		})
 	}
 	for _, test := range []struct{ name, variable string }{
@@ -439,18 +405,14 @@ func TestScriptOddGuests(t *testing.T) {
 	}
 	t.Run("no PCI", func(t *testing.T) {
 		g := newGuest(t)
-		if err := os.RemoveAll(g.path("sys/bus/pci")); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(g.path("sys/bus/pci")))
 		if r := g.report(); r.Unread || len(r.Devices) > 0 {
 			t.Errorf("%+v", r)
 		}
 	})
 	t.Run("no sysfs", func(t *testing.T) {
 		g := newGuest(t)
-		if err := os.RemoveAll(g.path("sys/bus")); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.RemoveAll(g.path("sys/bus")))
 		if r := g.report(); !r.Unread {
 			t.Errorf("%+v", r)
 		}
@@ -459,9 +421,7 @@ func TestScriptOddGuests(t *testing.T) {
 		g := gpu(t)
 		g.write("dev/ttyS0", "")
 		cmd := exec.Command("sh", "-c", `exec "$0" "$1" <&- >&- 2>&-`, "sh", g.start(probe.Options{}).Args[1])
-		if err := cmd.Run(); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, cmd.Run())
 		g.await("dev/ttyS0", strings.Repeat("\n"+mark+" devices=1 "+want+":0300 END\n", 3))
 	})
 }
@@ -474,14 +434,10 @@ func TestScriptGoesOnInTheBackground(t *testing.T) {
 	cmd := g.start(probe.Options{})
 	g.write("user_data", strings.NewReplacer("0 0 0", "5 5 0", `sleep "$pause"`, g.path("bin/sleep")+` "$pause"`).Replace(g.script(probe.Options{})))
 	log, err := os.Create(g.path("out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer log.Close()
 	cmd.Stdout = log
-	if err := cmd.Run(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, cmd.Run())
 	if out, _ := os.ReadFile(g.path("out")); strings.Count(string(out), " END\n") == 3 {
 		t.Error("the boot waited for all lines")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
 	"gpustack/nova/probe"
@@ -51,9 +52,7 @@ func TestEnd(t *testing.T) {
 			test.options.Count = 2
 			b := newBed(t, test.options)
 			servers, entry, err := b.create(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if test.cloud != nil {
 				test.cloud(b)
 			}
@@ -97,9 +96,7 @@ func TestEnd(t *testing.T) {
 func TestEndWarns(t *testing.T) {
 	b := newBed(t, servertest.Options{})
 	servers, entry, err := b.create(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var warnings []string
 	tested := b.test(servertest.Evidence{})
 	tested.Warn = func(w string) { warnings = append(warnings, w) }
@@ -133,9 +130,7 @@ func TestVerdict(t *testing.T) {
 func TestClean(t *testing.T) {
 	b := newBed(t, servertest.Options{})
 	servers, entry, err := b.create(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	add := func(id, nonce string, ends time.Duration) {
 		metadata := map[string]string{"gpustack-test": nonce, "gpustack-test-ends": time.Now().Add(ends).UTC().Format(time.RFC3339)}
 		b.AddServer(cloudtest.Instance{ID: id, Name: "gpustack-test-" + nonce, Metadata: metadata, Created: time.Now()})
@@ -145,13 +140,9 @@ func TestClean(t *testing.T) {
 	plan := func() servertest.Cleaning {
 		t.Helper()
 		entries, err := b.engine.Store.List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		c, err := b.kind.NewCleaning(t.Context(), entries, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return c
 	}
 	// A server of the journal that another client has changed stays, and so does its entry.
@@ -204,9 +195,7 @@ func TestObserve(t *testing.T) {
 	b.Add("1", "gpu", 1, 512, 10, true, map[string]string{"pci_passthrough:alias": "K4200:2"})
 	b.Networks = []map[string]any{{"id": "4e7e0000-0000-4000-8000-000000000001", "name": "lab"}}
 	c, err := cloud.Connect(t.Context(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for name, test := range map[string]struct {
 		options       servertest.Options
 		network, said string // of the plan
@@ -226,9 +215,7 @@ func TestObserve(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			p, err := servertest.NewPlan(test.options, is, time.Now())
 			if err != nil || p.Flavor.Name != "gpu" || p.Image.Name != "debian" || p.Network != test.network || p.NetworkName != test.said {
 				t.Errorf("%v, %+v", err, p)

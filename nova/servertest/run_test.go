@@ -14,6 +14,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/nova/probe"
 	"gpustack/nova/servertest"
 )
@@ -93,9 +94,7 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			command, err := probe.NewCommand("nvidia-smi -L; secret", time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			b := newBed(t, servertest.Options{Timeout: time.Minute, Command: command})
 			b.kind.Pace.Look, b.kind.Pace.Report = time.Millisecond, 50*time.Millisecond
 			looks := 0
@@ -114,9 +113,7 @@ func TestRun(t *testing.T) {
 				return text[max(0, len(text)-most):]
 			}
 			servers, entry, err := b.create(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			tested := b.test(servertest.Evidence{})
 			outcomes := tested.Watch(t.Context(), servers)
 			o := outcomes[0]
@@ -144,9 +141,7 @@ func TestRun(t *testing.T) {
 // server's metadata names includes it.
 func TestRunTime(t *testing.T) {
 	command, err := probe.NewCommand("true", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	with, without := newBed(t, servertest.Options{Timeout: time.Minute, Command: command}).plan, newBed(t, servertest.Options{Timeout: time.Minute}).plan
 	if longer := with.Ends.Sub(without.Ends).Round(10 * time.Second); longer != time.Hour+30*time.Second {
 		t.Errorf("%s longer", longer)
@@ -154,9 +149,7 @@ func TestRunTime(t *testing.T) {
 	// A guest that does not count its devices is not waited for as long as the command could take.
 	b := newBed(t, servertest.Options{Timeout: 100 * time.Millisecond, Command: command})
 	servers, _, err := b.create(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	begin := time.Now()
 	o := b.test(servertest.Evidence{}).Watch(t.Context(), servers)[0]
 	if took := time.Since(begin); o.Verdict != probe.Unknown || took > 10*time.Second {
@@ -168,9 +161,7 @@ func TestRunTime(t *testing.T) {
 // server is deleted.
 func TestRunInterrupted(t *testing.T) {
 	command, err := probe.NewCommand("sleep 60", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	b := newBed(t, servertest.Options{Timeout: time.Minute, Command: command})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	looks := 0
@@ -181,9 +172,7 @@ func TestRunInterrupted(t *testing.T) {
 		return counted(nonce, 2)
 	}
 	servers, entry, err := b.create(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	tested := b.test(servertest.Evidence{})
 	outcomes := tested.Watch(ctx, servers)
 	if o := outcomes[0]; o.Verdict != probe.Unknown || o.Err == nil {
@@ -198,14 +187,10 @@ func TestRunInterrupted(t *testing.T) {
 // have none, are read.
 func TestRunRecord(t *testing.T) {
 	command, err := probe.NewCommand("secret", time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	b := newBed(t, servertest.Options{Command: command})
 	_, entry, err := b.create(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	r, err := servertest.ParseRecord(entry)
 	if err != nil || r.Run != command.Hash() || len(r.Run) != len("sha256:")+64 || bytes.Contains(entry.Detail(), []byte("secret")) {
 		t.Errorf("%v: %s", err, entry.Detail())
@@ -218,9 +203,7 @@ func TestRunRecord(t *testing.T) {
 		t.Fatalf("%s", earlier)
 	}
 	old := entry
-	if err := old.SetDetail(json.RawMessage(earlier)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, old.SetDetail(json.RawMessage(earlier)))
 	if r, err := servertest.ParseRecord(old); err != nil || r.Run != "" || len(r.Servers) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/cloud/cloudtest"
@@ -51,9 +52,7 @@ func newBed(t *testing.T, o servertest.Options) *bed {
 	c.Images = []map[string]any{{"id": "9", "name": "debian", "status": "active"}}
 	c.PCI = &cloudtest.Devices{Class: "CUSTOM_PCI_10DE_11B4", Total: 2}
 	connected, err := cloud.Connect(t.Context(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	b := &bed{Cloud: c}
 	if b.kind.Compute, err = connected.Compute(t.Context()); err != nil {
 		t.Fatal(err)
@@ -74,13 +73,9 @@ func newBed(t *testing.T, o servertest.Options) *bed {
 	if is.Wanted, err = servertest.NewWanted(is.Flavor, nil); err == nil {
 		b.plan, err = servertest.NewPlan(o, is, time.Now())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	root, err := host.NewRoot(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	b.engine = change.Engine{Store: change.Machine(root), Kinds: []change.Kind{b.kind}}
 	return b
 }
@@ -101,9 +96,7 @@ func (b *bed) test(e servertest.Evidence) servertest.Test {
 func (b *bed) status(t *testing.T, entry change.Entry) change.Status {
 	t.Helper()
 	all, err := b.engine.Store.List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, e := range all {
 		if e.ID == entry.ID {
 			return e.Status
@@ -172,17 +165,13 @@ func TestFreed(t *testing.T) {
 				test.cloud(b)
 			}
 			servers, entry, err := b.create(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			e := servertest.Evidence{Rows: test.rows}
 			if test.placement {
 				e.Placement = b.placement
 			}
 			o := passed(servers)
-			if err := b.test(e).End(t.Context(), entry, o); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, b.test(e).End(t.Context(), entry, o))
 			got := o[0].Freed
 			if diff := cmp.Diff(test.want, got.Free); diff != "" || got.By != test.by || !strings.Contains(got.Why, strings.ReplaceAll(test.why, "SERVER", servers[0].ID)) || (got.Why == "") != (test.why == "") {
 				t.Errorf("%+v (-want +got):\n%s", got, diff)
@@ -204,9 +193,7 @@ func TestFreedInterrupted(t *testing.T) {
 	b := newBed(t, servertest.Options{})
 	b.kind.Pace.Free = time.Minute
 	servers, entry, err := b.create(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	n := 0
 	e := servertest.Evidence{Rows: func(context.Context, string) ([]string, error) {
@@ -264,9 +251,7 @@ func TestDeleteFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, servertest.Options{})
 			servers, entry, err := b.create(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			test.cloud(b)
 			_, err = b.engine.Undo(t.Context(), entry.ID)
 			var left *servertest.LeftError
@@ -316,9 +301,7 @@ func TestServerMeanwhile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, servertest.Options{Timeout: 5 * time.Second}) // a slow machine answers late
 			servers, _, err := b.create(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			test.cloud(b)
 			got := servertest.Test{Kind: b.kind, Plan: b.plan}.Watch(t.Context(), servers)[0]
 			if got.Verdict != probe.Unknown || (got.Err != nil) != test.err || !strings.Contains(strings.Join(got.Reasons, "; "), test.want) {
@@ -344,13 +327,9 @@ func TestWanted(t *testing.T) {
 	defined := func(text string) nova.Defined {
 		t.Helper()
 		file, err := conf.Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		d, err := nova.DefinedBy([]nova.Side{{Files: []conf.Source{{Name: "nova.conf", File: file}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return d
 	}
 	alias := defined("[pci]\nalias = {\"name\": \"gpu\", \"vendor_id\": \"10de\", \"product_id\": \"20b5\"}\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n")
@@ -387,16 +366,12 @@ func TestWanted(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			want := probe.Wanted{}
 			for word := range strings.FieldsSeq(test.want) {
 				text, n, _ := strings.Cut(word, "=")
 				id, err := probe.ParseID(text)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				want[id] = int(n[0] - '0')
 			}
 			if diff := cmp.Diff(want, w.IDs) + cmp.Diff(test.classes, w.Classes); diff != "" || len(w.OneTimeUse) != test.once {

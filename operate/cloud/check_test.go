@@ -54,14 +54,10 @@ func TestOutdated(t *testing.T) {
 	}
 	root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n-- etc/nova/nova-compute.conf --\n-- usr/lib/systemd/system/nova-compute.service --\n")
 	for name, changed := range map[string]time.Time{nova.DefaultConf: at(1), "/etc/nova/nova-compute.conf": at(3)} {
-		if err := os.Chtimes(root.Path(name), changed, changed); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Chtimes(root.Path(name), changed, changed))
 	}
 	side, err := nova.ReadSide(root, nova.All, []string{nova.DefaultConf, "/etc/nova/nova-compute.conf"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if err := os.Remove(root.Path(nova.DefaultConf)); err != nil { // a file that goes after it was read
 		t.Fatal(err)
 	}

@@ -33,13 +33,9 @@ func connect(t *testing.T, c *cloudtest.Cloud) *cloud.Compute {
 		t.Setenv(name, value)
 	}
 	signedIn, err := cloud.Connect(t.Context(), cloud.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	compute, err := signedIn.Compute(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return compute
 }
 
@@ -104,17 +100,11 @@ func TestPlanUndo(t *testing.T) {
 	compute := connect(t, c)
 	engine := UndoEngine(compute, change.Store{Root: hosttest.Lay(t, "-- etc/hostname --\na\n"), Dir: "/state"})
 	request, err := nova.ParseRequest("K4200:2")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	made, err := flavor.NewPlan(flavor.Options{Request: request}, flavor.Cloud{Microversion: compute.Microversion, Newest: compute.Newest})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	entry, err := engine.Apply(t.Context(), change.Work{Command: "flavor create", Change: flavor.Kind(compute).New(made.Move)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if err := Known(entry); err != nil {
 		t.Error(err)
 	}
@@ -132,9 +122,7 @@ func TestPlanUndo(t *testing.T) {
 	if _, recovered, err := PlanUndo(t.Context(), engine, entry); !recovered || err != nil {
 		t.Errorf("%t, %v", recovered, err)
 	}
-	if err := entry.SetDetail(map[string]string{"type": "volume"}); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, entry.SetDetail(map[string]string{"type": "volume"}))
 	if err := Known(entry); err == nil {
 		t.Error("no error")
 	}
@@ -178,9 +166,7 @@ func TestTests(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	conf := "/nova.conf"
-	if err := os.WriteFile(root.Path(conf), []byte("[pci]\nalias = {\"name\": \"GPU\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(root.Path(conf), []byte("[pci]\nalias = {\"name\": \"GPU\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"), 0o600))
 	sources, unread, err := AliasSources(root, []nova.SideFiles{{Names: []string{conf}}}, document.Source{})
 	if err != nil || unread != nil {
 		t.Fatal(unread, err)
@@ -194,9 +180,7 @@ func TestTests(t *testing.T) {
 		t.Errorf("%+v", unended)
 	}
 	entry, err := engine.Apply(t.Context(), change.Work{Command: "flavor test gpu", Change: kind.New(plan)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	unended := kind.Unended(list()) // of this tree's processes, none is running
 	if len(unended) != 1 || unended[0].ID != entry.ID {
 		t.Errorf("%+v", unended)

@@ -36,9 +36,7 @@ func (*reads) Mode(string, fs.FileMode)                   {}
 // the plan and for whether a reboot is pending.
 func TestObservedOnce(t *testing.T) {
 	text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	record := string(text)
 	for name, steps := range map[string]hosttest.Step{
 		"nothing is recorded":  hosttest.Steps(),

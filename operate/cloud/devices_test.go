@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup"
 	"gpustack/cleanup/find"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
@@ -163,9 +162,7 @@ func TestJoin(t *testing.T) {
 		for _, c := range list.Contradictions {
 			lines = append(lines, "! "+strings.TrimPrefix(c.Address, "0000:")+" "+c.Seen)
 		}
-		if diff := cmp.Diff(test.want, strings.Join(lines, "\n")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, test.want, strings.Join(lines, "\n"))
 	}
 }
 
@@ -222,13 +219,9 @@ func TestJoinInventory(t *testing.T) {
 	h := nova.Host{Name: "gpu1.example.org", NovaHost: "gpu1"}
 	for i := range 4 {
 		address, err := pci.ParseAddress(fmt.Sprintf("0000:8%d:00.0", i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		class, err := pci.ParseClass("0300")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		h.Devices = append(h.Devices, pci.Device{Address: address, VendorID: &vendor, ProductID: &product, Class: &class})
 	}
 	h.Containers, h.Given = []pci.Address{h.Devices[1].Address}, []pci.Address{h.Devices[2].Address}
@@ -244,7 +237,5 @@ func TestJoinInventory(t *testing.T) {
 	slices.Sort(states)
 	want := []string{"gpu1 0000:80:00.0 K4200 host [inventory]", "gpu1 0000:81:00.0 K4200 container [inventory]",
 		"gpu1 0000:82:00.0 K4200 unknown [inventory]", "gpu1 0000:83:00.0 K4200 free [database inventory]"}
-	if diff := cmp.Diff(want, states); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, states)
 }

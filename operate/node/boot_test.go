@@ -86,9 +86,7 @@ func TestPermit(t *testing.T) {
 			var plan edit.Changes
 			for name, text := range test.files {
 				c, err := edit.Put(root, name, []byte(text), 0o600, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				plan = append(plan, c)
 			}
 			_, err := Node{Root: root, Runner: host.Runner{Root: root}}.Steps().permit(plan, gate.Allowed{})

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/change"
@@ -56,13 +54,9 @@ func ofContainers(t *testing.T, root host.Root) {
 	nvidia()(t, root)
 	seen, _ := node.Observe(t.Context(), root, true)
 	m, err := containerprepare.Observe(root, seen)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, work, err := on(root).PlanContainers(m, containerprepare.Options{GPUs: []pci.Address{address(t, gpu1)}}, "container prepare")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := on(root).Engine(0).Apply(t.Context(), work); err != nil {
 		t.Fatal(err)
 	}
@@ -106,9 +100,7 @@ func devices(t *testing.T, words ...string) (o selection.Options) {
 	t.Helper()
 	for _, w := range words {
 		s, err := pci.ParseSelector(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		o.Add = append(o.Add, s)
 	}
 	return o
@@ -203,13 +195,9 @@ func planned(t *testing.T, root host.Root) (node.Drivers, node.DriversPlan) {
 	t.Helper()
 	hosttest.Write("proc/sys/kernel/random/boot_id", "this-boot\n")(t, root)
 	d, err := on(root).ObserveDrivers(time.Second, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	plan, err := d.PlanBind(t.Context(), devices(t, gpu0), bind.Mode{Live: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return d, plan
 }
 
@@ -224,9 +212,7 @@ func TestBindRefused(t *testing.T) {
 		"another driver": {bound(gpu0, "nvidia"), driver.ErrChanged},
 		"the journal is locked": {func(t *testing.T, root host.Root) {
 			j, err := change.Machine(root).Lock()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			t.Cleanup(func() { j.Close() })
 		}, change.ErrLocked},
 	} {
@@ -242,9 +228,7 @@ func TestBindRefused(t *testing.T) {
 			if !errors.Is(err, test.want) || entry.ID != 0 {
 				t.Errorf("entry %d: %v", entry.ID, err)
 			}
-			if diff := cmp.Diff(before, tree(t, root)); diff != "" {
-				t.Errorf("changed (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "changed", before, tree(t, root))
 		})
 	}
 }
@@ -268,14 +252,10 @@ func TestPlanBack(t *testing.T) {
 			root := server(t)
 			d, plan := planned(t, root)
 			entry := change.Entry{Schema: 1, ID: 1, Changes: change.KindDrivers, Status: change.Done}
-			if err := d.Change(plan, time.Second).Record(&entry); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, d.Change(plan, time.Second).Record(&entry))
 			test.step(t, root)
 			d, err := on(root).ObserveDrivers(time.Second, true)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			back, err := d.PlanBack(context.Background(), opened(t, d, entry), false)
 			judge(t, back, err, test.want, test.err)
 		})
@@ -295,9 +275,7 @@ func opened(t *testing.T, d node.Drivers, entry change.Entry) *driver.Binding {
 			continue
 		}
 		c, err := kind.Open(t.Context(), entry)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return c.(*driver.Binding)
 	}
 	t.Fatal("no kind for drivers")

@@ -26,9 +26,7 @@ func entryOf(kind string) hosttest.Step {
 func locked(t *testing.T, root host.Root) {
 	t.Helper()
 	j, err := change.Machine(root).Lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	t.Cleanup(func() { j.Close() })
 }
 
@@ -84,16 +82,12 @@ func TestRebootRequired(t *testing.T) {
 		}, "no"},
 		"undone before the boot": {func(t *testing.T, root host.Root) {
 			id, err := prepared(t, root, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			undo(t, root, id)
 		}, "no"},
 		"undone after the boot": {func(t *testing.T, root host.Root) {
 			id, err := prepared(t, root, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			undo(t, root, id)
 			hosttest.Replace("var/lib/gpustack/journal/0001.json", `"started": "20`, `"started": "19`)(t, root)
 		}, "yes"},
@@ -104,9 +98,7 @@ func TestRebootRequired(t *testing.T) {
 			root := hosttest.Bare(t)
 			test.step(t, root)
 			m, reboot := node.Observe(context.Background(), root, true)
-			if got := reboot.String(); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, reboot.String())
 			if n := len(m.Devices.Value); n != 8 {
 				t.Errorf("%d functions", n)
 			}

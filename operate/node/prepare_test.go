@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/container/containerprepare"
@@ -46,9 +44,7 @@ func at(address, attribute string) string {
 func address(t *testing.T, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -116,9 +112,7 @@ func tree(t *testing.T, root host.Root) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return files
 }
 
@@ -157,9 +151,7 @@ func TestFiles(t *testing.T) {
 				t.Errorf("again: %v, %v", again.Pending(), err)
 			}
 			undo(t, root, entry.ID)
-			if diff := cmp.Diff(before, tree(t, root)); diff != "" {
-				t.Errorf("undone (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "undone", before, tree(t, root))
 		})
 	}
 }
@@ -169,13 +161,9 @@ func undo(t *testing.T, root host.Root, id int) node.FilesBack {
 	t.Helper()
 	engine := on(root).Engine(driver.DefaultTimeout)
 	plan, err := engine.PlanUndo(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	back, err := on(root).PlanFilesBack(t.Context(), plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if entry, err := engine.Undo(t.Context(), id); err != nil || entry.Status != change.Undone {
 		t.Fatalf("%+v, %v", entry, err)
 	}
@@ -199,46 +187,34 @@ func TestFilesRefused(t *testing.T) {
 			"a file is edited": {edited, edit.ErrChanged, change.ErrEdited},
 			"the journal is locked": {func(t *testing.T, root host.Root, _ edit.Changes) {
 				j, err := change.Machine(root).Lock()
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				t.Cleanup(func() { j.Close() })
 			}, change.ErrLocked, change.ErrLocked},
 		} {
 			t.Run(name+", "+failure, func(t *testing.T) {
 				root := server(t)
 				files, work, err := plan(root, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				test.happens(t, root, files)
 				before := tree(t, root)
 				if entry, err := on(root).Engine(0).Apply(t.Context(), work); !errors.Is(err, test.want) || entry.ID != 0 {
 					t.Errorf("entry %d: %v", entry.ID, err)
 				}
-				if diff := cmp.Diff(before, tree(t, root)); diff != "" {
-					t.Errorf("changed (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "changed", before, tree(t, root))
 			})
 			t.Run(name+" undone, "+failure, func(t *testing.T) {
 				root := server(t)
 				files, work, err := plan(root, false)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				engine := on(root).Engine(0)
 				entry, err := engine.Apply(t.Context(), work)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				test.happens(t, root, files)
 				before := tree(t, root)
 				if _, err := engine.Undo(t.Context(), entry.ID); !errors.Is(err, test.undoing) {
 					t.Errorf("%v", err)
 				}
-				if diff := cmp.Diff(before, tree(t, root)); diff != "" {
-					t.Errorf("changed (-before +after):\n%s", diff)
-				}
+				hosttest.EqualIn(t, "changed", before, tree(t, root))
 			})
 		}
 	}
@@ -253,14 +229,10 @@ func TestRecovery(t *testing.T) {
 			root := server(t)
 			before := tree(t, root)
 			_, work, err := plan(root, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			engine := on(root).Engine(0)
 			entry, err := engine.Apply(t.Context(), work)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			hosttest.Replace("var/lib/gpustack/journal/0001.json", `"status": "done"`, `"status": "applying"`)(t, root)
 			recovery, err := engine.PlanRecovery(t.Context(), change.ToRecover, 0)
 			if err != nil || !slices.Equal(recovery.IDs(), []int{entry.ID}) || len(recovery.Warnings) != 1 {
@@ -273,9 +245,7 @@ func TestRecovery(t *testing.T) {
 			if err != nil || len(recovered) != 1 || recovered[0].Outcome != change.None {
 				t.Fatalf("%+v, %v", recovered, err)
 			}
-			if diff := cmp.Diff(before, tree(t, root)); diff != "" {
-				t.Errorf("recovered (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "recovered", before, tree(t, root))
 			if files, _, err := plan(root, false); err != nil || len(files.Pending()) == 0 {
 				t.Errorf("planned again: %v, %v", files.Pending(), err)
 			}
@@ -292,9 +262,7 @@ func TestUnwanted(t *testing.T) {
 			before := tree(t, root)
 			for _, back := range []bool{false, true} {
 				_, work, err := plan(root, back)
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				if work.About == nil || work.About.None != back {
 					t.Errorf("about %+v", work.About)
 				}
@@ -305,9 +273,7 @@ func TestUnwanted(t *testing.T) {
 			after := tree(t, root)
 			maps.DeleteFunc(after, func(_, content string) bool { return content == fs.ModeDir.String() }) // folders remain
 			maps.DeleteFunc(before, func(_, content string) bool { return content == fs.ModeDir.String() })
-			if diff := cmp.Diff(before, after); diff != "" {
-				t.Errorf("removed (-before +after):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "removed", before, after)
 		})
 	}
 }
@@ -318,9 +284,7 @@ func TestRebuild(t *testing.T) {
 	t.Parallel()
 	gpu := func(text string) []pci.Selector {
 		s, err := pci.ParseSelector(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return []pci.Selector{s}
 	}
 	first := selection.Options{Add: gpu("0000:01:00.0")}
@@ -347,9 +311,7 @@ func TestRebuild(t *testing.T) {
 			}
 			if test.recorded {
 				_, work, err := on(root).PlanPrepare(observe(), first, node.Needed, "host prepare")
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				if _, err := on(root).Engine(0).Apply(t.Context(), work); err != nil {
 					t.Fatal(err)
 				}
@@ -372,9 +334,7 @@ func TestRefusedByPrepare(t *testing.T) {
 	lock := func(t *testing.T, root host.Root) {
 		t.Helper()
 		j, err := change.Machine(root).Lock()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		t.Cleanup(func() { j.Close() })
 	}
 	console := hosttest.Write("sys/bus/pci/devices/0000:01:00.0/boot_vga", "1\n")
@@ -406,8 +366,6 @@ func TestRefusedByPrepare(t *testing.T) {
 func contract(t *testing.T) string {
 	t.Helper()
 	text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return string(text)
 }

@@ -111,9 +111,7 @@ func TestScanDocument(t *testing.T) {
 			root := server(t)
 			hosttest.Steps(hosttest.Write("etc/hostname", "node\n"), test.step)(t, root)
 			r, _, err := node.ReadScan(root, test.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got := ""
 			if r.NovaHost != nil {
 				got = *r.NovaHost
@@ -152,9 +150,7 @@ func TestPlanCommand(t *testing.T) {
 			root := server(t)
 			test.step(t, root)
 			m := machine.ObserveCheck(root, nil, nil)
-			if got := node.PlanCommand(root, m, test.refused).String(); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, node.PlanCommand(root, m, test.refused).String())
 		})
 	}
 }
@@ -218,13 +214,9 @@ func TestOffered(t *testing.T) {
 			root := server(t)
 			test.step(t, root)
 			all, _, err := pci.Scan(root, pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			offered := node.OfferedGPUs(root, all)
-			if got := lines(offered.Value); got != test.want {
-				t.Errorf("%s, want %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, lines(offered.Value))
 			virt := node.ReadVirtType(root)
 			if virt.Value != test.virt {
 				t.Errorf("virt_type %q, want %q", virt.Value, test.virt)
@@ -277,9 +269,7 @@ func TestScanOfProcesses(t *testing.T) {
 			root := server(t)
 			test.step(t, root)
 			r, _, err := node.ReadScan(root, node.ScanOptions{Document: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			text := func(s *string) string {
 				if s == nil {
 					return "null"

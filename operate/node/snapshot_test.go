@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -37,17 +35,11 @@ func TestSnapshot(t *testing.T) {
 			var tree snapshot.Tree
 			node.ReadAll(t.Context(), on(root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))))
 			dir := filepath.Join(t.TempDir(), "again")
-			if err := tree.Unpack(dir); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, tree.Unpack(dir))
 			again, err := host.NewRoot(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			before, after := replayed(t, root), replayed(t, again)
-			if diff := cmp.Diff(before, after); diff != "" {
-				t.Errorf("-machine +snapshot:\n%s", diff)
-			}
+			hosttest.EqualIn(t, "machine and snapshot", before, after)
 			if data, _ := again.ReadFile(conf); strings.Contains(string(data), "pl4nted") {
 				t.Errorf("the snapshot has a password: %s", data)
 			}

@@ -24,9 +24,7 @@ func prepared(t *testing.T, root host.Root, run func(context.Context, host.Progr
 	t.Helper()
 	m := machine.ObservePrepare(root, true)
 	_, work, err := on(root).PlanPrepare(m, selection.Options{}, node.Needed, "host prepare")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	engine := on(root).Engine(0)
 	if run != nil {
 		engine.Run, work.Programs, work.Left = run, work.Left, nil
@@ -106,9 +104,7 @@ func TestLeftovers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, hosttest.Server{CPU: "GenuineIntel", CardGroup: 13, Distro: test.distribution, More: "-- proc/mounts --\n"}.Archive())
 			id, err := prepared(t, root, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			back := undo(t, root, id)
 			test.step(t, root)
 			got := back.Leftovers(root)
@@ -131,26 +127,16 @@ func TestUndoUnreadDevices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
 			_, work, err := plan(root, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			engine := on(root).Engine(driver.DefaultTimeout)
 			entry, err := engine.Apply(t.Context(), work)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.RemoveAll(root.Path(machine.DevicesDir)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
+			hosttest.NoError(t, os.RemoveAll(root.Path(machine.DevicesDir)))
 			hosttest.Write(machine.DevicesDir[1:], "not a folder")(t, root)
 			undo, err := engine.PlanUndo(t.Context(), entry.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			back, err := on(root).PlanFilesBack(t.Context(), undo)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			warned := slices.ContainsFunc(back.Warnings, func(w string) bool { return strings.HasPrefix(w, "cannot determine whether Nova still offers") })
 			if warned != (name == "host prepare") {
 				t.Errorf("%q", back.Warnings)

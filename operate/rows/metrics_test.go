@@ -4,9 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 	"gpustack/host/metrics"
 )
 
@@ -27,9 +26,7 @@ func TestMetrics(t *testing.T) {
 		Allocations: cleanup.AllocationReport{Judged: true},
 	}
 	text, err := metrics.Encode(o.Metrics())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var samples []string
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasPrefix(line, "#") {
@@ -54,7 +51,5 @@ func TestMetrics(t *testing.T) {
 		`gpustack_pci_rows_busy_long{cell="cell2"} 0`,
 		`gpustack_placement_allocation_findings 0`,
 	}
-	if diff := cmp.Diff(want, samples); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, want, samples)
 }

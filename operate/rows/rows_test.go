@@ -59,9 +59,7 @@ func TestInterrupted(t *testing.T) {
 		t.Errorf("%+v, %v, %v", open, locked, err)
 	}
 	j, err := change.Machine(root).Lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer j.Close()
 	if _, err := s.Interrupted(t.Context()); !errors.Is(err, change.ErrLocked) {
 		t.Errorf("%v", err)

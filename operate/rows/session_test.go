@@ -125,9 +125,7 @@ func TestObserveAllocations(t *testing.T) {
 					t.Setenv("OS_PASSWORD", "wrong")
 				}
 			}
-			if err := s.readConf(); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, s.readConf())
 			o, err := s.Observe(t.Context())
 			if err != nil || (o.Unread != nil) != test.unread || !strings.Contains(o.Allocations.Why, test.why) {
 				t.Errorf("%+v, unread %v, %v", o.Allocations, o.Unread, err)
@@ -154,9 +152,7 @@ func unit(state cleanup.State) cleanup.Unit {
 func recorded(t *testing.T, status change.Status, units ...cleanup.Unit) string {
 	t.Helper()
 	text, err := json.Marshal(units)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return "-- var/lib/gpustack/journal/0002.json --\n" + `{"schema": 1, "id": 2, "kind": "journal entry", "changes": "` + change.KindRows + `", "command": "repair-migration --apply", "status": "` +
 		string(status) + `", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": null, "files": [], "programs": null, "left": null, "rows": ` + string(text) + "}\n"
 }
@@ -294,9 +290,7 @@ func TestPlanUndo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSession(t, recorded(t, change.Done, unit(test.state)), test.cell)
 			entries, err := change.Machine(s.root).List()
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			plan, err := s.PlanUndo(t.Context(), entries[0], Evidence{})
 			if test.err != "" {
 				var refusal interface {
@@ -319,9 +313,7 @@ func TestUndoFails(t *testing.T) {
 	cell := &novadbtest.Database{Begin: errors.New("connection refused")}
 	s := newSession(t, recorded(t, change.Done, unit(cleanup.Repaired)), cell)
 	entries, err := change.Machine(s.root).List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	units, err := s.Undo(t.Context(), UndoPlan{Entry: entries[0], Units: []cleanup.Unit{unit(cleanup.Repaired)}})
 	if err == nil || len(units) != 1 || units[0].State != cleanup.Repaired {
 		t.Errorf("%+v, %v", units, err)

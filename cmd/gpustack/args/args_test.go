@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -35,9 +37,7 @@ func TestParse(t *testing.T) {
 				{Name: "scan", Flags: flags}, {Name: "unpack", Flags: flags},
 			}}}}, append([]string{"gpustack"}, strings.Fields(test.line)...))
 			words := slices.DeleteFunc(line.Arranged()[1:], func(word string) bool { return word == "--" })
-			if got := strings.Join(words, " "); got != test.arranged {
-				t.Errorf("got %q, want %q", got, test.arranged)
-			}
+			hosttest.Equal(t, test.arranged, strings.Join(words, " "))
 			got := ""
 			if err := line.faults.Err(); err != nil {
 				got = err.Error()

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"gpustack/cmd/gpustack/args"
+	"gpustack/host/hosttest"
 )
 
 // TestWithoutSecrets: the journal has the hash of a value that may contain secrets, however it is
@@ -33,9 +34,7 @@ func TestWithoutSecrets(t *testing.T) {
 		{"", ""},
 	} {
 		argv := strings.Fields("gpustack " + test.argv)
-		if got := strings.Join(args.Parse(app(), argv).Shown, " "); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
-		}
+		hosttest.Equal(t, test.want, strings.Join(args.Parse(app(), argv).Shown, " "))
 		if got := strings.Join(argv[1:], " "); got != test.argv {
 			t.Errorf("the arguments were changed: %q", got)
 		}

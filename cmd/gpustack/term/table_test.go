@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestTableFits: tables fit the terminal. What is typed in commands and states are never cut, and
@@ -141,9 +142,7 @@ func TestCommandsAreNotBroken(t *testing.T) {
 	u.Table([]string{"A", "SEEN"}, [][]string{{"b", u.Text(text)}, {"c", Elsewhere(text)}})
 	u.Note("done: '%s' undoes it, later or now", u.Command(command))
 	u.Fail(hinted)
-	if err := u.Out.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, u.Out.Flush())
 	const wantData = `the next is
   gpustack nova check --conf '/srv/a?b c' a-file
 A  SEEN

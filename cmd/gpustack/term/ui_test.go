@@ -16,6 +16,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 )
 
 type testReport struct {
@@ -38,21 +39,15 @@ func awkward() testReport {
 
 func TestJSON(t *testing.T) {
 	plain, err := (&Document{Format: FormatJSON}).encode(awkward(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	terminal, err := (&Document{Format: FormatJSON, indent: true}).encode(awkward(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for name, text := range map[string]string{"plain": string(plain), "on a terminal": string(terminal)} {
 		var back testReport
 		if err := json.Unmarshal([]byte(text), &back); err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, text)
 		}
-		if diff := cmp.Diff(awkward(), back); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name, awkward(), back)
 		if !strings.Contains(text, `"R&D <x>"`) {
 			t.Errorf("%s: escaped for HTML:\n%s", name, text)
 		}
@@ -67,21 +62,15 @@ func TestJSON(t *testing.T) {
 
 func TestYAMLIsTheSameDocument(t *testing.T) {
 	printed, err := (&Document{Format: FormatYAML}).encode(awkward(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	b := bytes.NewBuffer(printed)
 	var fromYAML, fromJSON any
 	if err := yaml.Unmarshal(b.Bytes(), &fromYAML); err != nil {
 		t.Fatalf("%v\n%s", err, b.String())
 	}
 	text, err := json.Marshal(awkward())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &fromJSON); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
+	hosttest.NoError(t, yaml.Unmarshal(text, &fromJSON))
 	if diff := cmp.Diff(fromJSON, fromYAML); diff != "" {
 		t.Errorf("(-json +yaml):\n%s\n%s", diff, b.String())
 	}
@@ -130,9 +119,7 @@ func TestColourAndUnicodeAreAskedFor(t *testing.T) {
 		}
 	}
 	f, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	defer f.Close()
 	if u := New(f, f, f, func(string) string { return "" }); u.Colour || u.Terminal {
 		t.Error("a file is no terminal")
@@ -187,7 +174,5 @@ func TestForeignNames(t *testing.T) {
 func TestProtectedHint(t *testing.T) {
 	err := fmt.Errorf("/etc/default/grub: %w", &edit.Protected{Place: "/etc/default/grub"})
 	const want = "chattr -i /etc/default/grub, then run gpustack again (lsattr -d /etc/default/grub shows the attribute)"
-	if got := Hint(err).String(); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
+	hosttest.Equal(t, want, Hint(err).String())
 }

@@ -8,6 +8,7 @@ import (
 
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestFindingsFit: findings are wrapped between words, and commands in them stay in one piece.
@@ -19,9 +20,7 @@ func TestFindingsFit(t *testing.T) {
 	var b bytes.Buffer
 	u := &term.UI{Out: bufio.NewWriter(&b), Page: term.Page{Width: 60}}
 	printFindings(u, findings, u.Text)
-	if err := u.Out.Flush(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, u.Out.Flush())
 	const want = `
 STATUS  CHECK      SEEN
 fail    initramfs  the initramfs of 6.1.0-28-amd64 does not
@@ -49,7 +48,5 @@ func TestCountChecks(t *testing.T) {
 	if got := countChecks(findings); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got, want := notPassed(findings), " (failed: 2, warnings: 1)"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	hosttest.Equal(t, " (failed: 2, warnings: 1)", notPassed(findings))
 }

@@ -12,6 +12,7 @@ import (
 	"gpustack/cleanup/repair"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/operate/rows"
 )
 
@@ -19,9 +20,7 @@ import (
 // 4 kB, before the repair and before its undo; one in another format is printed.
 func TestRepairPlanText(t *testing.T) {
 	text, err := os.ReadFile("../../../cleanup/testdata/migration_context.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	whole := strings.TrimSpace(string(text))
 	plan := func(value string) cleanup.Unit {
 		return cleanup.Unit{Repair: cleanup.Online, Instance: "U", State: cleanup.Written,

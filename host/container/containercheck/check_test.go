@@ -236,9 +236,7 @@ func (n *tree) lay(t testing.TB) host.Root {
 func (n *tree) observe(t testing.TB, root host.Root) containercheck.Observed {
 	t.Helper()
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	m := containercheck.Observe(root.Once(), machine.Saw(machine.DevicesDir, devices, nil), n.offered)
 	m.Driver.Value.OnDisk, m.Driver.Value.Libraries = n.onDisk, n.libraries
 	m.Images = n.images
@@ -251,9 +249,7 @@ func (n *tree) observe(t testing.TB, root host.Root) containercheck.Observed {
 func address(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -772,9 +768,7 @@ func TestFindings(t *testing.T) {
 			n := healthy()
 			test.change(n)
 			findings, verdict, err := n.verify(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if test.status == host.Fail && verdict != checklist.NotReady {
 				t.Errorf("verdict %q", verdict)
 			}
@@ -801,9 +795,7 @@ func TestUnreadFile(t *testing.T) {
 	n.files["usr/bin/dockerd"], n.files["etc/docker/daemon.json"] = "", `{"runtimes":`
 	n.image(t, runtime124+file124)
 	findings, _, err := n.verify(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const file = "/etc/docker/daemon.json"
 	checks := map[string]bool{}
 	for _, f := range findings {
@@ -816,9 +808,7 @@ func TestUnreadFile(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if diff := cmp.Diff(map[string]bool{"images": true, "runtimes": true, "cgroups": true}, checks); diff != "" {
-		t.Errorf("checks with the finding (-want +got):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "checks with the finding", map[string]bool{"images": true, "runtimes": true, "cgroups": true}, checks)
 }
 
 // TestRemedyOfNodes: nvidia-modprobe is not offered for nodes that it does not make.
@@ -832,9 +822,7 @@ func TestRemedyOfNodes(t *testing.T) {
 		delete(n.files, node[1:])
 		n.spec("etc/cdi/x.json", "example.com/gpu", map[string]string{"0": node})
 		findings, _, err := n.verify(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		i := slices.IndexFunc(findings, func(f host.Finding) bool {
 			return f.Check == "specs" && strings.Contains(f.Seen, node+" does not exist")
 		})
@@ -851,22 +839,14 @@ func TestSnapshot(t *testing.T) {
 	n := healthy()
 	n.spec("etc/cdi/private.json", "example.com/gpu", map[string]string{"0": "/dev/nvidia0"}, "/"+libraries+"libcuda.so.1")
 	root := n.lay(t)
-	if err := os.Chmod(root.Path("etc/cdi/private.json"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Chmod(root.Path("etc/cdi/private.json"), 0o600))
 	var tree snapshot.Tree
 	want, _, err := containercheck.Verify(n.observe(t, root.Recorded(&tree)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	dir := t.TempDir()
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Unpack(dir))
 	again, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	got, _, err := containercheck.Verify(n.observe(t, again))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-node +snapshot):\n%s", err, diff)
@@ -906,9 +886,7 @@ func TestReduced(t *testing.T) {
 	if len(want.Injectors.Value) != 3 || !slices.ContainsFunc(want.Injectors.Value, func(i container.Injector) bool { return i.Systemd }) {
 		t.Errorf("%+v", want.Injectors)
 	}
-	if diff := cmp.Diff(want.Injectors, got.Injectors); diff != "" {
-		t.Errorf("injectors (-files +recorded):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "injectors", want.Injectors, got.Injectors)
 }
 
 // recorder records the content of files.
@@ -959,9 +937,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("../../../docs/containers.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "| message | cause | cure |\n")
 	documented := map[string]bool{}
 	for line := range strings.Lines(table) {
@@ -975,9 +951,7 @@ func TestMessages(t *testing.T) {
 		message, _, _ := strings.Cut(cell, "` |")
 		documented[message] = true
 	}
-	if diff := cmp.Diff(documented, found); diff != "" {
-		t.Errorf("messages (-docs/containers.md +findings):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "messages (-docs/containers.md +findings)", documented, found)
 }
 
 // BenchmarkCheck measures a host with 16 GPUs and 40 specs.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
 )
 
@@ -54,9 +55,7 @@ func TestLibraries(t *testing.T) {
 		n := healthy()
 		test.change(n)
 		findings, _, err := n.verify(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		found := false
 		var of []host.Finding
 		for _, f := range findings {

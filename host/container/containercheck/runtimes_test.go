@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestRuntimes: which docker reads CDI specs, by version and configuration.
@@ -47,9 +48,7 @@ func TestRuntimes(t *testing.T) {
 				n.files[file] = text
 			}
 			findings, _, err := n.verify(t)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got []host.Finding
 			for _, f := range findings {
 				if f.Check == "runtimes" {

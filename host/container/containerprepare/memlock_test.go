@@ -9,6 +9,7 @@ import (
 
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
 )
@@ -30,24 +31,16 @@ func TestLockedMemory(t *testing.T) {
 			"usr/lib/systemd/system/docker.service": "[Service]\nExecStart=/usr/bin/dockerd\n", test.file: test.content,
 		} {
 			place := n.root.Path("/" + file)
-			if err := os.MkdirAll(filepath.Dir(place), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(place, []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.MkdirAll(filepath.Dir(place), 0o755))
+			hosttest.NoError(t, os.WriteFile(place, []byte(content), 0o644))
 		}
 		want, err := containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, hca)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		p, err := n.plan(t, m, want)
 		if err == nil {
 			err = p.Files.Apply(t.Context(), n.root)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for _, c := range p.Files {
 			if strings.HasSuffix(c.Name, "-memlock.conf") && c.Action() == edit.Create && c.Purpose == "" {
 				t.Errorf("%s: %s has no purpose", name, c.Name)

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/container"
@@ -20,9 +18,7 @@ import (
 func address(t *testing.T, text string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
@@ -96,9 +92,7 @@ func TestSpecOf(t *testing.T) {
 		t.Errorf("missing: %v", out.Missing)
 	}
 	text, err := cdi.Text(*out.GPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, want := range []string{
 		`"kind": "gpustack.local/gpu"`, `"name": "0000:84:00.0"`, `"name": "` + uuid + `"`, `"path": "/dev/nvidia3"`,
 		`"hostPath": "/usr/lib64/libcuda.so.1"`, `"containerPath": "/usr/local/nvidia/lib64/libcuda.so.1"`, `"NVIDIA_VISIBLE_DEVICES=void"`,
@@ -141,12 +135,8 @@ func TestSpecOf(t *testing.T) {
 }
 `
 	hcaText, err := cdi.Text(*out.HCA)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, string(hcaText)); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.Equal(t, want, string(hcaText))
 
 	root := hosttest.Lay(t, "symlink var/run -> /run\n-- etc/cdi/"+container.GPUFile+" --\n"+string(text)+"-- etc/cdi/"+container.HCAFile+" --\n"+string(hcaText))
 	folders := cdi.Read(root)
@@ -166,9 +156,8 @@ func TestSpecOfOptions(t *testing.T) {
 	n := newNode(t)
 	n.record.Options = machine.ContainerOptions{UMAD: true, LibraryPath: true}
 	out := n.specs()
-	if diff := cmp.Diff([]string{"NVIDIA_VISIBLE_DEVICES=void", "LD_LIBRARY_PATH=/usr/local/nvidia/lib64", "TRITON_LIBCUDA_PATH=/usr/local/nvidia/lib64"}, out.GPU.ContainerEdits.Env); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, []string{"NVIDIA_VISIBLE_DEVICES=void", "LD_LIBRARY_PATH=/usr/local/nvidia/lib64", "TRITON_LIBCUDA_PATH=/usr/local/nvidia/lib64"},
+		out.GPU.ContainerEdits.Env)
 	if m := out.GPU.ContainerEdits.Mounts[0]; m.ContainerPath != "/usr/local/nvidia/lib64/libcuda.so.1" || m.HostPath != "/usr/lib64/libcuda.so.1" {
 		t.Errorf("%+v", m)
 	}
@@ -203,9 +192,7 @@ func TestSpecOfMissing(t *testing.T) {
 		gpu0 + ": the driver shows no device minor of the GPU, so its device node is not known",
 		gpu1 + ": the GPU is divided into MIG instances, whose devices nvidia-ctk describes",
 	}
-	if diff := cmp.Diff(want, reasons); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, reasons)
 
 	n = newNode(t)
 	n.driver.GPUs = n.driver.GPUs[:1]

@@ -8,6 +8,7 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/container/containerprepare"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/steps"
 )
@@ -28,13 +29,9 @@ const everyFlag = "gpustack container prepare --device 0000:84:00.0 --device 000
 func TestStaticHint(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	if err := os.Remove(n.root.Path("/usr/lib/systemd/systemd")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(n.root.Path("/usr/lib/systemd/systemd")))
 	w, err := containerprepare.NewWant(n.machine(), everyOption(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = n.plan(t, n.machine(), w)
 	if hint := host.HintOf(err).String(); !errors.Is(err, steps.ErrNoSystemd) || !strings.HasSuffix(hint, "yourself: "+everyFlag) {
 		t.Errorf("%v, hint %q", err, hint)
@@ -92,9 +89,7 @@ func TestOtherLibrary(t *testing.T) {
 	n := newNode(t)
 	n.driver.Libraries[0].Version, n.driver.Libraries[1].Version = "550.163.01", "535.54.03"
 	w, err := containerprepare.NewWant(n.machine(), containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, m := range w.Specs.GPU.ContainerEdits.Mounts {
 		if strings.HasSuffix(m.HostPath, "libnvidia-ml.so.1") {
 			t.Errorf("%+v", m)

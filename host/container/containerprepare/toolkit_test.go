@@ -10,6 +10,7 @@ import (
 	"gpustack/host/container"
 	"gpustack/host/container/containerprepare"
 	"gpustack/host/edit"
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -61,16 +62,12 @@ func TestToolkit(t *testing.T) {
 				if err == nil {
 					err = edit.Changes{c}.Apply(context.Background(), n.root)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 			}
 			m := n.machine()
 			o := containerprepare.Options{GPUs: test.gpus, HCAs: []pci.Address{address(t, hca)}, Static: &test.static}
 			want, err := containerprepare.NewWant(m, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if test.change != nil { // since it was recorded
 				m.Recorded = &want.Record
 				test.change(&m)
@@ -82,9 +79,7 @@ func TestToolkit(t *testing.T) {
 			if err == nil {
 				err = append(p.Files, p.Boot...).Apply(context.Background(), n.root)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			if restarted := slices.Contains(p.Restart, container.RefreshUnit); restarted != (test.list != "") {
 				t.Errorf("restart: %q", p.Restart)
 			}

@@ -35,9 +35,7 @@ func (n *node) machine() containerprepare.Observed {
 func (n *node) plan(t *testing.T, m containerprepare.Observed, want containerprepare.Want) (containerprepare.Plan, error) {
 	t.Helper()
 	now, err := containerprepare.Observe(n.root, machine.ObserveRecord(n.root, nil, true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	m.Files, m.Unit, m.Limits, m.Toolkit, m.NodeMaker = now.Files, now.Unit, now.Limits, now.Toolkit, now.NodeMaker
 	return containerprepare.NewPlan(m, want)
 }
@@ -47,13 +45,9 @@ func (n *node) plan(t *testing.T, m containerprepare.Observed, want containerpre
 func TestLAG(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../integration/testdata/shapes/roce-lag.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	devices, stack, err := rdma.Scan(hosttest.Lay(t, string(text)), rdma.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	m := containerprepare.Observed{Devices: devices, Stack: stack}
 	_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, "0000:3b:00.1")}})
 	const want = "0000:3b:00.1: has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"
@@ -144,9 +138,7 @@ func TestPlan(t *testing.T) {
 	apply := func(o containerprepare.Options) containerprepare.Plan {
 		t.Helper()
 		want, err := containerprepare.NewWant(m, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		p, err := n.plan(t, m, want)
 		if err == nil {
 			err = append(p.Files, p.Boot...).Apply(context.Background(), n.root) // as the steps of a boot do
@@ -154,9 +146,7 @@ func TestPlan(t *testing.T) {
 		if err == nil {
 			m.Guests, m.Recorded, err = machine.ReadRecord(n.root)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return p
 	}
 	yes := true
@@ -187,9 +177,7 @@ func TestPlan(t *testing.T) {
 	exists := func(static bool) bool {
 		t.Helper()
 		ok, err := n.root.Exists(container.SpecFile(machine.ContainerOptions{Static: static}, container.HCAFile))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return ok
 	}
 	if len(m.Recorded.Files) != 0 || exists(true) || !exists(false) {
@@ -224,9 +212,7 @@ func TestKinds(t *testing.T) {
 	} {
 		m := newNode(t).machine()
 		want, err := containerprepare.NewWant(m, containerprepare.Options{GPUs: []pci.Address{first}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		m.Recorded, m.Folders.Files = &want.Record, test.foreign
 		if _, err := containerprepare.NewWant(m, test.options); !errors.Is(err, test.refusal) || err != nil && test.refusal == nil {
 			t.Errorf("%s: %v, want %v", name, err, test.refusal)
@@ -301,27 +287,19 @@ func TestNotes(t *testing.T) {
 			test.change(&m)
 		}
 		want, err := containerprepare.NewWant(m, test.options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if test.tool {
 			c, err := edit.Put(n.root, "/usr/bin/nvidia-modprobe", []byte("\n"), 0o755, false)
 			if err == nil {
 				err = edit.Changes{c}.Apply(t.Context(), n.root)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 		}
 		if !test.unit {
-			if err := os.Remove(n.root.Path("/usr/lib/systemd/systemd")); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.Remove(n.root.Path("/usr/lib/systemd/systemd")))
 		}
 		p, err := n.plan(t, m, want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		text := strings.Join(append(p.Notes, p.Warnings...), "\n")
 		for _, s := range test.has {
 			if !strings.Contains(text, s) {

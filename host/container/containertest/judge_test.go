@@ -11,6 +11,7 @@ import (
 	"gpustack/host/container"
 	"gpustack/host/cuda/answer"
 	"gpustack/host/engine"
+	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
 )
@@ -19,9 +20,7 @@ import (
 func h200(t *testing.T) Observed {
 	t.Helper()
 	address, err := pci.ParseAddress("0000:00:06.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	minor := 0
 	return Observed{
 		Request:   Request{Device: address, Image: "localhost/cuda"},
@@ -47,9 +46,7 @@ func parse(t *testing.T, text []byte) (a answer.Answer) {
 // which was missing, with the message that users see.
 func TestJudgeH200(t *testing.T) {
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "h200.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	const insufficient, noDevice, unknown = "35 cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version",
 		"100 CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected", "999 CUDA_ERROR_UNKNOWN: unknown error"
 	want := map[string][2]string{ // message and cause; none: it computes

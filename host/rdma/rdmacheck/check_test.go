@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"gpustack/host"
 	"gpustack/host/checklist"
 	"gpustack/host/gate"
+	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
 	"gpustack/host/pci"
@@ -31,18 +31,14 @@ func ptr[T any](v T) *T { return &v }
 func address(t *testing.T, s string) pci.Address {
 	t.Helper()
 	a, err := pci.ParseAddress(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return a
 }
 
 func guid(t *testing.T, s string) *rdma.GUID {
 	t.Helper()
 	g, err := rdma.ParseGUID(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return &g
 }
 
@@ -494,9 +490,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile("../../../docs/rdma.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, table, _ := strings.Cut(string(text), "| message | cause | cure |\n")
 	documented := map[string]bool{}
 	for line := range strings.Lines(table) {
@@ -516,9 +510,7 @@ func TestMessages(t *testing.T) {
 	for message := range found {
 		general[library.ReplaceAllString(message, "librxe-rdmav34")] = true
 	}
-	if diff := cmp.Diff(documented, general); diff != "" {
-		t.Errorf("messages (-docs/rdma.md +findings):\n%s", diff)
-	}
+	hosttest.EqualIn(t, "messages (-docs/rdma.md +findings)", documented, general)
 }
 
 // TestUsesUnknown: a use of a recorded function is a failure before its boot. Where it cannot be
@@ -540,9 +532,7 @@ func TestUsesUnknown(t *testing.T) {
 		m := healthy(t)
 		m.Used.Value = test.errs
 		findings, _, err := rdmacheck.Verify(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		var got []host.Status
 		for _, f := range findings {
 			if f.Check == "functions" {
@@ -565,9 +555,7 @@ func TestGIDsUnread(t *testing.T) {
 		m := healthy(t)
 		port(&m, 1).GIDs, port(&m, 1).GIDsErr = nil, fmt.Errorf("/x: %w: %w", rdma.ErrGIDs, err)
 		findings, _, failure := rdmacheck.Verify(m)
-		if failure != nil {
-			t.Fatal(failure)
-		}
+		hosttest.NoError(t, failure)
 		findings = slices.DeleteFunc(findings, func(f host.Finding) bool { return f.Check != "gids" })
 		if len(findings) != 1 || findings[0].Status != host.NA || findings[0].Remedy.String() != want.String() {
 			t.Errorf("%v: %+v", err, findings)

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/checklist"
@@ -77,22 +75,16 @@ Id 10:
 			t.Parallel()
 			root := hosttest.Lay(t, test.tree)
 			devices, _, err := pci.Scan(root, pci.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var got []string
 			for _, f := range findings {
 				if f.Check == "functions" {
 					got = append(got, string(f.Status)+" "+f.Seen)
 				}
 			}
-			if diff := cmp.Diff([]string{test.want}, got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
+			hosttest.Equal(t, []string{test.want}, got)
 		})
 	}
 }
@@ -102,12 +94,8 @@ func TestRxe(t *testing.T) {
 	t.Parallel()
 	root := hosttest.RDMA(t, "../../../integration/testdata/rdma/debian12-rxe.txtar")
 	modules := "ib_uverbs 1 0 - Live 0x0\nrdma_ucm 1 0 - Live 0x0\nib_umad 1 0 - Live 0x0\n"
-	if err := os.MkdirAll(root.Path("/proc"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(root.Path("/proc/modules"), []byte(modules), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.MkdirAll(root.Path("/proc"), 0o700))
+	hosttest.NoError(t, os.WriteFile(root.Path("/proc/modules"), []byte(modules), 0o600))
 	m := rdmacheck.Observe(root, nil, change.Machine(root).Observe())
 	findings, verdict, err := rdmacheck.Verify(m)
 	if err != nil || verdict != checklist.Ready {
@@ -119,7 +107,7 @@ func TestRxe(t *testing.T) {
 			got = append(got, string(f.Status)+" "+f.Check+" "+f.Seen)
 		}
 	}
-	if diff := cmp.Diff([]string{
+	hosttest.Equal(t, []string{
 		"pass adapters 1 RDMA device",
 		"pass modules ib_uverbs, rdma_ucm and ib_umad are loaded",
 		"pass nodes 4 device nodes as the kernel makes them",
@@ -129,7 +117,5 @@ func TestRxe(t *testing.T) {
 		"pass netns network namespaces are shared",
 		"warn memlock users have no memlock limit of their own: the kernel's default is 8 MiB, before 5.16 64 KiB",
 		"pass storage no module of storage over RDMA is loaded",
-	}, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
+	}, got)
 }

@@ -144,9 +144,7 @@ func TestOrdinary(t *testing.T) {
 			t.Parallel()
 			root := hosttest.Lay(t, test.more.links+hosttest.Fabric(test.adapters, loaded+test.more.files))
 			c, err := rdmacheck.Check(root, change.Machine(root).Observe())
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			var found []host.Finding
 			fails := map[string]bool{}
 			for _, f := range c.Findings {

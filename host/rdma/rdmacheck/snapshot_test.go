@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/hosttest"
@@ -46,39 +44,23 @@ ib_uverbs 1 0 - Live 0x0
 `))
 	judge := func(root host.Root) []host.Finding {
 		devices, _, err := pci.Scan(root, pci.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return findings
 	}
 	want := judge(root)
 	var tree snapshot.Tree
-	if diff := cmp.Diff(want, judge(root.Recorded(&tree))); diff != "" {
-		t.Errorf("recorded (-want +got)\n%s", diff)
-	}
+	hosttest.EqualIn(t, "recorded", want, judge(root.Recorded(&tree)))
 	var text bytes.Buffer
-	if err := tree.Write(&text, snapshot.Txtar); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, tree.Write(&text, snapshot.Txtar))
 	if strings.Contains(text.String(), "s3cret") || strings.Contains(text.String(), "many other") {
 		t.Errorf("%s", text.String())
 	}
 	dir := filepath.Join(t.TempDir(), "copy")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := tree.Unpack(dir); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Mkdir(dir, 0o755))
+	hosttest.NoError(t, tree.Unpack(dir))
 	replay, err := host.NewRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, judge(replay)); diff != "" {
-		t.Errorf("replayed (-want +got)\n%s", diff)
-	}
+	hosttest.NoError(t, err)
+	hosttest.EqualIn(t, "replayed", want, judge(replay))
 }

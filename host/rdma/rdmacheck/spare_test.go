@@ -21,9 +21,7 @@ import (
 func shape(t *testing.T, name, more string) host.Root {
 	t.Helper()
 	text, err := os.ReadFile("../../../integration/testdata/shapes/" + name + ".txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	a, other := txtar.Parse(text), txtar.Parse([]byte(more))
 	a.Comment = append(a.Comment, other.Comment...)
 	for _, f := range other.Files {
@@ -42,13 +40,9 @@ func shape(t *testing.T, name, more string) host.Root {
 func portFindings(t *testing.T, root host.Root) ([]host.Finding, checklist.Verdict) {
 	t.Helper()
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	all, verdict, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	var found []host.Finding
 	for _, f := range all {
 		if f.Check == "ports" && f.Status != host.Pass {
@@ -94,13 +88,9 @@ func TestContainersUnread(t *testing.T) {
 		t.Error(verdict)
 	}
 	devices, _, err := pci.Scan(root, pci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	for _, f := range findings {
 		if f.Status == host.NA && f.File == machine.ContractFile && strings.Contains(f.Seen, machine.ContractFile+": ") {
 			return

@@ -51,9 +51,7 @@ func TestAllowAgain(t *testing.T) {
 			files := route
 			if test.record != nil {
 				text, err := test.record.Text()
-				if err != nil {
-					t.Fatal(err)
-				}
+				hosttest.NoError(t, err)
 				files += "-- var/lib/gpustack/rdma.json --\n" + string(text)
 			}
 			root := hosttest.Lay(t, machineOf([]hca{ib, eth}, "", files))
@@ -61,9 +59,7 @@ func TestAllowAgain(t *testing.T) {
 				undone(t, root, pci.Identity{Address: a, VendorID: new(pci.ID(0x15b3)), ProductID: new(pci.ID(0x101b)), Path: []pci.Address{address("00:01.0")}})
 			}
 			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), test.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			w, err := rdmaprepare.NewWant(m, test.options)
 			if test.refused != "" || err != nil {
 				if err == nil || test.refused == "" || !strings.Contains(err.Error(), test.refused) {
@@ -83,9 +79,7 @@ func TestAllowAgain(t *testing.T) {
 func undone(t *testing.T, root host.Root, lifted ...pci.Identity) {
 	t.Helper()
 	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	files := change.Files{Root: root, Permit: func(edit.Changes) ([]pci.Identity, error) { return lifted, nil }}
 	e := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{files}, Run: func(context.Context, host.Program) error { return nil }}
 	if _, err := e.Apply(t.Context(), change.Work{Command: "rdma prepare --none", Change: change.Files{Root: root}.New(edit.Changes{c})}); err != nil {

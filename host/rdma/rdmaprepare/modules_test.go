@@ -20,9 +20,7 @@ func TestMissing(t *testing.T) {
 		return func(t *testing.T, m *rdmaprepare.Observed) {
 			root := hosttest.Lay(t, "-- lib/modules/6.1/modules.dep --\nkernel/"+module+".ko:\n")
 			names, err := modprobe.ReadNames(root, "6.1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			m.Kernels = []modprobe.Modules{names}
 		}
 	}
@@ -47,9 +45,7 @@ func TestMissing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, machineOf([]hca{infiniband()}, "", ""))
 			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), rdmaprepare.Options{Add: []pci.Address{{}}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			test.change(t, &m)
 			_, err = rdmaprepare.NewWant(m, rdmaprepare.Options{Add: []pci.Address{address("0c:00.0")}, VFs: 2, Use: test.use})
 			if err == nil && test.want != "" || err != nil && err.Error() != test.want {
@@ -70,9 +66,7 @@ func TestWholeIsBound(t *testing.T) {
 	}
 	apply(t, root, p)
 	for _, name := range []string{"/sys/class/infiniband/mlx5_0", "/sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.0/driver"} {
-		if err := os.Remove(root.Path(name)); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, os.Remove(root.Path(name)))
 	}
 	if p, text = plan(t, root, whole); text != "" || len(p.Files.Pending()) > 0 {
 		t.Errorf("again: %s, %v", text, p.Files.Pending())

@@ -32,9 +32,7 @@ func TestVFDevice(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			got := m.Functions[address(infiniband().address)].VFDevice
 			if got == nil || got.String() != test.want {
 				t.Errorf("%v, want %s", got, test.want)
@@ -65,8 +63,6 @@ func record(t *testing.T, use rdma.Use) string {
 		t.Fatal(got)
 	}
 	text, err := p.Record.Text()
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return "-- " + strings.TrimPrefix(rdma.RecordFile, "/") + " --\n" + string(text)
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/gate"
@@ -139,13 +137,9 @@ func TestPlan(t *testing.T) {
 	ib, eth := p.Record.Adapters[0], p.Record.Adapters[1]
 	vf := ib.VFs[7]
 	got := fmt.Sprintln(len(ib.VFs), vf.Address, vf.ProductID, vf.Driver, vf.NodeGUID, vf.PortGUID, vf.MAC, ib.LinkLayer, ib.Use, ib.Path)
-	if want := "8 0000:0c:01.1 101c vfio-pci 0e:42:a1:07:01:21:6e:70 0e:42:a1:07:02:21:6e:70  InfiniBand guests [0000:00:01.0]\n"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	hosttest.Equal(t, "8 0000:0c:01.1 101c vfio-pci 0e:42:a1:07:01:21:6e:70 0e:42:a1:07:02:21:6e:70  InfiniBand guests [0000:00:01.0]\n", got)
 	vf = eth.VFs[1]
-	if got, want := fmt.Sprintln(vf.Address, vf.MAC, vf.NodeGUID == nil, eth.LinkLayer), "0000:0d:00.3 ba:01:9f:00:12:34 true Ethernet\n"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
+	hosttest.Equal(t, "0000:0d:00.3 ba:01:9f:00:12:34 true Ethernet\n", fmt.Sprintln(vf.Address, vf.MAC, vf.NodeGUID == nil, eth.LinkLayer))
 	var names []string
 	for _, c := range p.Files.Pending() {
 		names = append(names, c.Name)
@@ -195,17 +189,13 @@ func TestPlan(t *testing.T) {
 
 func apply(t *testing.T, root host.Root, p rdmaprepare.Plan) {
 	t.Helper()
-	if err := p.Files.Apply(t.Context(), root); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, p.Files.Apply(t.Context(), root))
 }
 
 func TestRefusals(t *testing.T) {
 	ib, eth := infiniband(), ethernet()
 	guid, err := rdma.ParseGUID("0200:0000:0000:0001")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	with := func(a hca, change func(*hca)) hca { change(&a); return a }
 	both := []hca{ib, eth}
 	vfs := func(n int) rdmaprepare.Options {
@@ -277,15 +267,11 @@ func TestRefusals(t *testing.T) {
 			root := hosttest.Lay(t, machineOf(test.adapters, test.commands, test.files))
 			before := tree(t, root)
 			p, got := plan(t, root, test.options)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Error(diff)
-			}
+			hosttest.Equal(t, test.want, got)
 			if test.want == "" && test.options.VFs > 0 && len(p.Files.Pending()) == 0 {
 				t.Error("no plan")
 			}
-			if diff := cmp.Diff(before, tree(t, root)); diff != "" {
-				t.Errorf("planning changed files:\n%s", diff)
-			}
+			hosttest.EqualIn(t, "planning changed files", before, tree(t, root))
 		})
 	}
 }
@@ -309,9 +295,7 @@ func TestLeaving(t *testing.T) {
 			p.VFs = append(p.VFs, v)
 		}
 		text, err := rdma.Record{Schema: 1, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}, Allowed: allowed}.Text()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return "-- var/lib/gpustack/rdma.json --\n" + string(text)
 	}
 	recorded := func(use rdma.Use, allowed ...pci.Address) string { return recordedAs(use, 2, "mlx5_core", allowed...) }
@@ -419,9 +403,7 @@ func TestLeaving(t *testing.T) {
 	// An undo is asked as the command is: it returns nothing that is not there, and takes the VFs.
 	root := hosttest.Lay(t, machineOf([]hca{withVFs}, onVF, vfFiles+recorded(rdma.ForContainers)))
 	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	if _, err := gate.Permit(root, edit.Changes{c}, gate.Allowed{}); err == nil || err.Error() != refused {
 		t.Error(err)
 	}
@@ -436,15 +418,11 @@ func TestLeaving(t *testing.T) {
 func TestLAG(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../integration/testdata/shapes/roce-lag.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	second := rdmaprepare.Options{Add: []pci.Address{{Bus: 0x3b, Function: 1}}, Whole: true, Use: rdma.ForContainers}
 	root := hosttest.Lay(t, string(text))
 	m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	_, err = rdmaprepare.NewWant(m, second)
 	const want = "0000:3b:00.1: has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"
 	if err == nil || err.Error() != want || host.HintOf(err).String() != "name 0000:3b:00.0" {
@@ -459,9 +437,7 @@ func tree(t *testing.T, root host.Root) (names []string) {
 		names = append(names, name)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return names
 }
 
@@ -474,9 +450,7 @@ func TestPermit(t *testing.T) {
 		"mkdir sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs3\n", "-- proc/7/comm --\nrping\n"))
 	record := func(adapters ...rdma.Prepared) *edit.File {
 		text, err := rdma.Record{Schema: 1, Adapters: adapters}.Text()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return &edit.File{Content: text}
 	}
 	ib := rdma.Prepared{Address: address("0c:00.0"), Use: rdma.ForGuests, VFs: []rdma.PreparedVF{{Address: address("0c:00.2"), Driver: "vfio-pci"}, {Index: 1, Address: address("0c:00.3"), Driver: "vfio-pci"}}}
@@ -521,16 +495,12 @@ func TestContainers(t *testing.T) {
 	write := func(containers *machine.Containers) edit.Change {
 		t.Helper()
 		text, err := machine.RecordText(nil, containers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		c, err := edit.Put(root, machine.ContractFile, text, 0o600, false)
 		if err == nil {
 			err = edit.Changes{c}.Apply(t.Context(), root)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return c
 	}
 	p, text := plan(t, root, vfs(2, rdma.ForContainers))
@@ -559,9 +529,7 @@ func TestContainers(t *testing.T) {
 
 	file := func(a ...rdma.Prepared) *edit.File {
 		text, err := rdma.Record{Schema: 1, Adapters: a}.Text()
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		return &edit.File{Content: text}
 	}
 	for name, test := range map[string]struct {

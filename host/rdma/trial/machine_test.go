@@ -32,9 +32,7 @@ func put(t *testing.T, root host.Root, name, text string) {
 	if err == nil {
 		err = os.WriteFile(file, []byte(text), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 }
 
 // TestObserve: the ports that a request names, or all that prevents their test.
@@ -46,9 +44,7 @@ func TestObserve(t *testing.T) {
 	)
 	remove := func(name string) func(*testing.T, host.Root) {
 		return func(t *testing.T, root host.Root) {
-			if err := os.RemoveAll(root.Path("/" + name)); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, os.RemoveAll(root.Path("/"+name)))
 		}
 	}
 	for name, test := range map[string]struct {
@@ -179,9 +175,7 @@ func TestRoute(t *testing.T) {
 			if err != nil {
 				got = err.Error()
 			}
-			if got != test.want {
-				t.Errorf("%q, want %q", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

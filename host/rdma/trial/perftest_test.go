@@ -69,13 +69,9 @@ const (
 func runner(t *testing.T, help, changes string) host.Runner {
 	t.Helper()
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "help"), []byte(help), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "help"), []byte(help), 0o644))
 	for _, name := range trial.Perftest(host.UnknownFamily).Names {
 		hosttest.Program(t, dir, name, playedPerf+changes+"\nif [ \"$peer\" ]; then measures; else serves; fi\n")
 	}
@@ -95,9 +91,7 @@ func newPerfTest(r host.Runner, ip string) trial.Test {
 func asked(t *testing.T, r host.Runner) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(r.Dirs[0], "asked"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
@@ -290,9 +284,7 @@ func TestPerfTimeLimit(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			pids, err := os.ReadFile(filepath.Join(r.Dirs[0], "pids"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, err)
 			for _, pid := range strings.Fields(string(pids)) {
 				for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 					if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
@@ -348,9 +340,7 @@ func TestPerfContainers(t *testing.T) {
 	if command := x.PeerCommand(); !strings.HasSuffix(command, " --container localhost/rdma:1") {
 		t.Error(command)
 	}
-	if err := os.WriteFile(filepath.Join(r.Dirs[0], "bare"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.WriteFile(filepath.Join(r.Dirs[0], "bare"), nil, 0o644))
 	if _, err := x.Loopback(t.Context()); !errors.Is(err, trial.ErrImagePerf) || !strings.HasPrefix(err.Error(), "localhost/rdma:1: ") {
 		t.Error(err)
 	}
@@ -376,9 +366,7 @@ func TestPerfMissing(t *testing.T) {
 	if err := p.Ready(r); err != nil {
 		t.Error(err)
 	}
-	if err := os.Remove(filepath.Join(r.Dirs[0], "ib_read_lat")); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, os.Remove(filepath.Join(r.Dirs[0], "ib_read_lat")))
 	if err := p.Ready(r); !errors.Is(err, p.Missing) {
 		t.Errorf("one program is missing: %v", err)
 	}
@@ -418,9 +406,7 @@ ID=fedora
 	}}
 	address, err := pci.ParseAddress("0000:0c:00.0")
 	vf, err2 := pci.ParseAddress("0000:0c:00.1")
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, errors.Join(err, err2))
 	product := "MT28908 Family [ConnectX-6]"
 	for _, a := range []rdma.Adapter{
 		{Name: "gpustack-none", Address: &address, Driver: "mlx5_core", Firmware: "20.31.1014", Product: &product},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/rdma/trial"
 )
 
@@ -50,9 +51,7 @@ func TestParseRecorded(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		if got, want := shown(trial.Parse(text)), wants[filepath.Base(file)]; got != want {
 			t.Errorf("%s: %s, want %s", file, got, want)
 		}
@@ -107,14 +106,10 @@ func TestParse(t *testing.T) {
 // FuzzParse: no output leads to a panic, or to figures that cannot have been measured.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil {
-		f.Fatal(err)
-	}
+	hosttest.NoError(f, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		hosttest.NoError(f, err)
 		f.Add(text)
 	}
 	f.Add([]byte(latencyColumns + " 2       1000          0.88           6.84         0.98   \t       1.03     \t0.20\t\t1.21 \t\t5.42\n"))

@@ -36,9 +36,7 @@ echo "client DISCONNECT EVENT..." >&2; : > $0.done`
 func played(t *testing.T, server, client string) host.Runner {
 	t.Helper()
 	root, err := host.NewRoot("/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	dir := t.TempDir()
 	script := "#!/bin/sh\n" + both + "case $1 in\n-s)\n" + server + "\n;;\n-c)\n" + client + "\n;;\nesac\n"
 	hosttest.Program(t, dir, "rping", script)
@@ -202,9 +200,7 @@ func TestTimeLimit(t *testing.T) {
 	ended := func(t *testing.T, r host.Runner) {
 		t.Helper()
 		pid, err := os.ReadFile(filepath.Join(r.Dirs[0], "rping.pid"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 			if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); errors.Is(err, os.ErrNotExist) {
 				return
@@ -294,9 +290,7 @@ func TestTargets(t *testing.T) {
 		return rdma.GID{GID: netip.MustParseAddr(ip), Netdev: netdev, Type: "RoCE v2"}
 	}
 	address, err := pci.ParseAddress("0000:0c:00.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, err)
 	adapters := []rdma.Adapter{
 		port("roce", func(a *rdma.Adapter, p *rdma.Port) {
 			a.Address = &address
@@ -350,9 +344,7 @@ func TestTargets(t *testing.T) {
 		"0000:0c:00.0 has no RDMA device: its driver is vfio-pci",
 		"0000:0c:00.0 has no RDMA device: it is bound to no driver",
 	}
-	if d := cmp.Diff(want, lines); d != "" {
-		t.Error(d)
-	}
+	hosttest.Equal(t, want, lines)
 	if x, a, ok := trial.At(targets, netip.MustParseAddr("198.51.100.1")); !ok || x.Adapter.Name != "roce" || a.Netdev != "eth1.7" {
 		t.Errorf("%v, %v", x, a)
 	}

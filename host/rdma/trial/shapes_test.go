@@ -5,8 +5,6 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/trial"
@@ -30,13 +28,9 @@ func TestTargetsOfShapes(t *testing.T) {
 		"efa": {"rdmap0s6 port 1 has no connection manager: its link layer is Unspecified", "rdmap0s7 port 1 has no connection manager: its link layer is Unspecified"},
 	} {
 		text, err := os.ReadFile("../../../integration/testdata/shapes/" + shape + ".txtar")
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		_, stack, err := rdma.Scan(hosttest.Lay(t, string(text)), rdma.Options{GIDs: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, err)
 		targets, skipped := trial.Targets(stack.Adapters, addresses)
 		var got []string
 		for _, target := range targets {
@@ -45,8 +39,6 @@ func TestTargetsOfShapes(t *testing.T) {
 		for _, s := range skipped {
 			got = append(got, s.Err.Error())
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", shape, diff)
-		}
+		hosttest.EqualIn(t, shape, want, got)
 	}
 }

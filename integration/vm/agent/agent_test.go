@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // TestNudge: both ends pass over nudges, whenever they come.
@@ -16,9 +18,7 @@ func TestNudge(t *testing.T) {
 	messages, requests := json.NewDecoder(here), json.NewEncoder(here)
 	next := func() (m Message) {
 		t.Helper()
-		if err := messages.Decode(&m); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, messages.Decode(&m))
 		return m
 	}
 	if m := next(); m.Boot != "boot" {
@@ -26,16 +26,12 @@ func TestNudge(t *testing.T) {
 	}
 	defer nudge(here, time.Millisecond)()
 	for range 20 {
-		if err := requests.Encode(Request{Argv: []string{"echo", "word"}}); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, requests.Encode(Request{Argv: []string{"echo", "word"}}))
 		if m := next(); m.Reply == nil || m.Reply.Stdout != "word\n" {
 			t.Errorf("%+v", m)
 		}
 	}
-	if err := here.Close(); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, here.Close())
 	if err := <-served; err == nil {
 		t.Error("the line was cut")
 	}

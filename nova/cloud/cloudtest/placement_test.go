@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
@@ -26,9 +28,7 @@ func TestPlacement(t *testing.T) {
 			Status       int
 			Body         any
 		}
-		if err := json.Unmarshal(line, &want); err != nil {
-			t.Fatal(err)
-		}
+		hosttest.NoError(t, json.Unmarshal(line, &want))
 		t.Run(want.Version+want.URL, func(t *testing.T) {
 			r := httptest.NewRequest("GET", "/placement"+want.URL, nil)
 			r.Header.Set("OpenStack-API-Version", "placement "+want.Version)
@@ -37,9 +37,7 @@ func TestPlacement(t *testing.T) {
 				t.Fatal("not served")
 			}
 			var got any
-			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-				t.Fatal(err)
-			}
+			hosttest.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
 			if w.Code != want.Status {
 				t.Errorf("HTTP %d, want %d", w.Code, want.Status)
 			}
@@ -60,9 +58,7 @@ func recordedPlacement(t *testing.T, line []byte) *Placement {
 			Held               map[string]map[string]int
 		}
 	}
-	if err := json.Unmarshal(line, &scene); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.NoError(t, json.Unmarshal(line, &scene))
 	p := &Placement{Newest: 39, Classes: []string{"CUSTOM_UNUSED"}, Traits: []string{"CUSTOM_UNUSED"}}
 	uuids := map[string]string{}
 	for _, r := range scene.Providers {
