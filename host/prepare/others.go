@@ -34,9 +34,10 @@ func (n node) stated() []modprobe.Stated {
 // kernel itself would bind selected functions first.
 func (n node) withOthers(w *Want) (node, error) {
 	products := modprobe.AddIDs(nil, host.Map(w.contract.Functions, machine.Function.IDs)...)
+	returned := n.returned(w.contract, products)
 	if w.contract.TakeOver {
-		if err := n.returned(w.contract, products); err != nil {
-			return n, err
+		if returned != nil {
+			return n, returned
 		}
 		var err error
 		if w.takeOver, err = modprobe.TakeOver(n.edited, n.Stated, products); err != nil {
@@ -72,8 +73,11 @@ func (n node) withOthers(w *Want) (node, error) {
 			not, w.others = "neither gpustack=off nor --none returns them", append(w.others, s)
 		}
 		remedy := "--take-over removes these ids there"
-		if len(s.Without(products)) == len(s.IDs) {
+		switch {
+		case len(s.Without(products)) == len(s.IDs):
 			remedy = "remove these ids there"
+		case returned != nil:
+			remedy += ", if the others that they bind are selected, too"
 		}
 		w.warnings = append(w.warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: %s; %s",
 			s.Place(), s, pci.Joined(bound, ", "), not, remedy))

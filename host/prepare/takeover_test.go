@@ -205,11 +205,12 @@ func TestTakeOverOfOthers(t *testing.T) {
 	for name, test := range map[string]struct {
 		ids, driver string
 		opts        selection.Options
-		want        string // a part of the refusal; "" for none
+		want        string // a part of the refusal, or without --take-over of the warning; "" for none
 	}{
 		"another GPU is bound":              {"10de:11b4", "vfio-pci", selection.Options{Only: first, TakeOver: true}, stays},
 		"another GPU is of the host":        {"10de:11b4", "nouveau", selection.Options{Only: first, TakeOver: true}, ""},
-		"the line is kept":                  {"10de:11b4", "vfio-pci", selection.Options{Only: first}, ""},
+		"the line is kept":                  {"10de:11b4", "vfio-pci", selection.Options{Only: first}, "--take-over removes these ids there, if the others that they bind are selected, too"},
+		"the line is kept, and removable":   {"10de:11b4", "nouveau", selection.Options{Only: first}, "--take-over removes these ids there"},
 		"both GPUs are selected":            {"10de:11b4", "vfio-pci", selection.Options{TakeOver: true}, ""},
 		"another product, whose ids remain": {"10de:0e0a", "vfio-pci", selection.Options{Only: selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}, TakeOver: true}, ""},
 	} {
@@ -217,9 +218,13 @@ func TestTakeOverOfOthers(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: inMemory + withSystemd + "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=" + test.ids + "\n"}.Archive())
 			link := root.Path("sys/bus/pci/devices/0000:02:00.0/driver")
 			hosttest.NoError(t, errors.Join(os.Remove(link), os.Symlink("../../drivers/"+test.driver, link)))
-			_, err := plan(t, root, test.opts)
-			if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			p, err := plan(t, root, test.opts)
+			if (err != nil) != (test.opts.TakeOver && test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v", err)
+			}
+			warnings := strings.Join(p.Warnings, "\n") + "\n"
+			if !test.opts.TakeOver && !strings.Contains(warnings, "; "+test.want+"\n") {
+				t.Error(warnings)
 			}
 		})
 	}
