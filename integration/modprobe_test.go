@@ -44,7 +44,7 @@ func TestModprobeConf(t *testing.T) {
 	root := layDebian(t, map[string]string{
 		"etc/modprobe.d/b.conf":            "# options vfio-pci ids=0000:0000\noptions vfio-pci ids=1111:1111 disable_vga=1\noptions vfio_pci \\\n  ids=2222:2222\n",
 		"etc/modprobe.d/hidden.conf":       "",
-		"etc/modprobe.d/.gpustack-zz_conf": "options vfio-pci ids=3333:3333\n",
+		"etc/modprobe.d/.gpustack-zz.conf~": "options vfio-pci ids=3333:3333\n",
 		"etc/modprobe.d/notes.txt":         "options vfio-pci ids=4444:4444\n",
 		"usr/lib/modprobe.d/a.conf":        "options vfio-pci ids=5555:5555\n",
 		"usr/lib/modprobe.d/hidden.conf":   "options vfio-pci ids=6666:6666\n",

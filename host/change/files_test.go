@@ -692,7 +692,7 @@ func TestUndoFailed(t *testing.T) {
 	}
 	// A folder has the name of a temporary file.
 	after := m.state()
-	hosttest.NoError(t, os.MkdirAll(m.root.Path("/etc/.gpustack-grub/full"), 0o755))
+	hosttest.NoError(t, os.MkdirAll(m.root.Path("/etc/.gpustack-grub~/full"), 0o755))
 	if _, err := m.open().Undo(t.Context(), 0); err == nil {
 		t.Error("no error")
 	}

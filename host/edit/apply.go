@@ -10,7 +10,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -293,11 +292,12 @@ func RemoveLeftover(root host.Root, name string) error {
 }
 
 // temporary returns the path of the temporary file with the new content of a file. Its name begins
-// with a dot and has no suffix, so that programs that read *.conf or *.cfg ignore it. It is always
-// the same, so that the next run finds the file that a killed one has left.
+// with a dot and ends as that of a backup, so that programs that read all files of a folder, or
+// *.conf or *.cfg, ignore it. It is always the same, so that the next run finds the file that a
+// killed one has left, and no other file's, for several of a folder are changed at once.
 func temporary(place string) string {
 	dir, base := filepath.Split(place)
-	return path.Join(dir, ".gpustack-"+strings.ReplaceAll(base, ".", "_"))
+	return path.Join(dir, ".gpustack-"+base+"~")
 }
 
 // writeBeside writes the temporary file that will replace a file. It is complete on disk, or does

@@ -34,7 +34,7 @@ func TestCache(t *testing.T) {
 		t.Errorf("no file: %v", err)
 	}
 	// A killed writer leaves a part of the next content.
-	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, ".gpustack-file"), []byte("ne"), 0o600))
+	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, ".gpustack-file~"), []byte("ne"), 0o600))
 	if text, err := c.Read("file"); err != nil || string(text) != "old" {
 		t.Errorf("%q, %v", text, err)
 	}

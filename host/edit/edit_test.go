@@ -75,6 +75,25 @@ func TestChanges(t *testing.T) {
 	}
 }
 
+// TestNamesAlike: files of a folder that change at once have a temporary file each, however alike
+// their names are.
+func TestNamesAlike(t *testing.T) {
+	root := hosttest.Lay(t, tree)
+	names := []string{"/etc/a.b_c.conf", "/etc/a_b_c.conf", "/etc/a.b.c.conf", "/etc/a__b.c_conf", "/etc/a.b.c.conf~"}
+	var changes edit.Changes
+	for _, name := range names {
+		c, err := edit.Put(root, name, []byte("of "+name), 0o644, false)
+		hosttest.NoError(t, err)
+		changes = append(changes, c)
+	}
+	hosttest.NoError(t, changes.Apply(t.Context(), root))
+	for _, name := range names {
+		f, err := edit.Read(root, name)
+		hosttest.NoError(t, err)
+		hosttest.EqualIn(t, name, "of "+name, string(f.Content))
+	}
+}
+
 // all returns every entry below a root: mode, and what a file holds or a link
 // leads to.
 func all(t *testing.T, root host.Root) map[string]string {

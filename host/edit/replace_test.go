@@ -20,9 +20,9 @@ func TestReplace(t *testing.T) {
 			write(t, filepath.Join(filepath.Dir(dir), "secret"), "secret", 0o600)
 			hosttest.NoError(t, os.Symlink("../secret", filepath.Join(dir, "a.prom")))
 		},
-		"left by a killed run": func(t *testing.T, dir string) { write(t, filepath.Join(dir, ".gpustack-a_prom"), "half", 0o600) },
+		"left by a killed run": func(t *testing.T, dir string) { write(t, filepath.Join(dir, ".gpustack-a.prom~"), "half", 0o600) },
 		"a link in its place": func(t *testing.T, dir string) {
-			hosttest.NoError(t, os.Symlink("../secret", filepath.Join(dir, ".gpustack-a_prom")))
+			hosttest.NoError(t, os.Symlink("../secret", filepath.Join(dir, ".gpustack-a.prom~")))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

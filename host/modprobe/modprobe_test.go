@@ -22,7 +22,7 @@ options vfio-pci ids=1111:1111 disable_vga=1
 options vfio_pci \
   ids="2222:2222"
 -- etc/modprobe.d/hidden.conf --
--- etc/modprobe.d/.gpustack-zz_conf --
+-- etc/modprobe.d/.gpustack-zz.conf~ --
 options vfio-pci ids=3333:3333
 -- etc/modprobe.d/notes.txt --
 options vfio-pci ids=4444:4444
