@@ -213,8 +213,12 @@ func (c Change) edit(line string) string {
 }
 
 // Change returns the change that makes arguments match w. All other arguments remain, in order.
+// Those after "--" are for init (Linux, kernel/params.c, parse_args): they count as absent.
 func (w Want) Change(a Args) Change {
 	var c Change
+	if i := slices.Index(a, "--"); i >= 0 {
+		a = a[:i]
+	}
 	for _, f := range w.Flags {
 		f.in(a).change(a, &c)
 	}

@@ -168,7 +168,7 @@ func planEntries(files edit.Files, entries []typeOne, want Want, variables strin
 		plan = append(plan, c)
 		switch change := want.Change(after); {
 		case change.IsZero():
-		case variables != "":
+		case variables != "" && len(change.Drop) > 0:
 			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, ErrNotInEffect, variables, change.Drop)
 		default:
 			return nil, fmt.Errorf("%s: %w", e.name, ErrNotInEffect)

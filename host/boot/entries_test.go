@@ -356,6 +356,10 @@ func TestEntriesRefused(t *testing.T) {
 		{"an environment without room", rhel8 + "-- boot/grub2/grubenv --\n" +
 			grubenv("kernelopts=root=/dev/a "+strings.Repeat("x", 955)+"\n"), readBLS, boot.ErrNotInEffect,
 			"/boot/grub2/grubenv: the arguments would not take effect: needs 1028 bytes, the file has 1025"},
+		{"arguments of init", strings.Replace(rhel9, "quiet $tuned_params", "quiet -- $tuned_params", 1), readBLS, boot.ErrNotInEffect,
+			"/boot/loader/entries/f00d-5.14.0-70.el9.x86_64.conf: the arguments would not take effect"},
+		{"arguments of init, on the line before", strings.Replace(debianSystemdBoot, "options ", "options -- single\noptions ", 1), readSystemdBoot, boot.ErrNotInEffect,
+			"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf: the arguments would not take effect"},
 		{"an environment that is none", rhel8 + "-- boot/grub2/grubenv --\nkernelopts=root=/dev/a\n", readBLS, nil,
 			"/boot/grub2/grubenv: not a GRUB environment block"},
 		{"an environment with more behind", rhel8 + "-- boot/grub2/grubenv --\n" +

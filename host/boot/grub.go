@@ -41,7 +41,7 @@ const (
 
 // ErrNotInEffect is the error of planned arguments that would not reach the kernel.
 var ErrNotInEffect = host.WithHint(errors.New("the arguments would not take effect"),
-	"edit that file so that it keeps the variable's previous value, or rename it to sort before zz-gpustack.cfg")
+	"edit that file so that it keeps the variable's previous value, or rename it to sort before zz-gpustack.cfg; what follows -- is for init: remove it")
 
 // Grub is GRUB's configuration, evaluated without gpustack's own part of it.
 type Grub struct {
@@ -217,7 +217,7 @@ func (g Grub) Plan(files edit.Files, want Want) (edit.Changes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := g.verify(ours, change); err != nil {
+	if err := g.verify(ours, want); err != nil {
 		return nil, err
 	}
 	own, inPlace := ours, ""
@@ -320,7 +320,7 @@ func isShellSpace(r rune) bool {
 }
 
 // verify evaluates the files together with ours, gpustack's part, and checks the resulting values.
-func (g Grub) verify(ours string, change Change) error {
+func (g Grub) verify(ours string, wanted Want) error {
 	scripts := slices.Clone(g.scripts)
 	if g.dropIns {
 		own := script{grubOwn, ours}
@@ -334,13 +334,13 @@ func (g Grub) verify(ours string, change Change) error {
 	if err != nil {
 		return err
 	}
-	last := scripts[len(scripts)-1].name
+	last, change := scripts[len(scripts)-1].name, wanted.Change(g.Args())
 	want := change.Apply(g.Args())
 	if g.variable == grubAlways { // its arguments precede those of grubNormal
 		n := len(ParseArgs(g.values[grubNormal]))
 		want = append(change.Apply(g.Args()[:len(g.Args())-n]), change.keep(g.Args()[len(g.Args())-n:])...)
 	}
-	if got := grubArgs(values); !slices.Equal(got, want) {
+	if got := grubArgs(values); !slices.Equal(got, want) || !wanted.Change(got).IsZero() {
 		return fmt.Errorf("%s: %w: the kernel would get %q instead of %q",
 			last, ErrNotInEffect, got.String(), want.String())
 	}

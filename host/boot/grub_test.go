@@ -260,14 +260,28 @@ func TestGrubRefused(t *testing.T) {
 	}
 }
 
-// TestGrubOverruled covers a file that is read after gpustack's and overwrites the variable.
+// TestGrubOverruled covers variables to which gpustack's file cannot add arguments: a later file
+// overwrites them, or what follows "--" is for init. Arguments before that take effect.
 func TestGrubOverruled(t *testing.T) {
-	root := grubTree(t, map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, true)
-	g, err := boot.ReadGrub(root)
-	hosttest.NoError(t, err)
-	_, err = g.Plan(edit.Observe(root, g.Files()...), intel)
-	if !errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), "/etc/default/grub.d/zzz.cfg: ") {
-		t.Errorf("%v", err)
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  string // the file of the refusal; "" for none
+	}{
+		"a later file":                    {map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, "/etc/default/grub.d/zzz.cfg"},
+		"arguments of init":               {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='quiet -- single'\n"}, "/etc/default/grub.d/zz-gpustack.cfg"},
+		"arguments of init in all":        {map[string]string{"grub": "GRUB_CMDLINE_LINUX='quiet -- intel_iommu=on iommu=pt'\n"}, "/etc/default/grub.d/zz-gpustack.cfg"},
+		"arguments of init after the two": {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=on iommu=pt -- single'\n"}, ""},
+		"a value that is --":              {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='a=-- b--'\n"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := grubTree(t, test.files, true)
+			g, err := boot.ReadGrub(root)
+			hosttest.NoError(t, err)
+			_, err = g.Plan(edit.Observe(root, g.Files()...), intel)
+			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), test.want+": ")) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }
 
