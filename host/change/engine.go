@@ -125,9 +125,21 @@ func (r *running) end(outcome Outcome, err error) (Entry, error) {
 	}
 	recordErr := r.change.Record(&r.entry)
 	if recordErr == nil {
-		recordErr = r.journal.SetStatus(&r.entry, status)
+		recordErr = r.mark(status)
 	}
 	return r.entry, errors.Join(err, recordErr)
+}
+
+// mark writes a status of the entry when something is done. If that fails, as on a full disk, the
+// entry keeps the status that says how to recover it.
+func (r *running) mark(status Status) error {
+	was := r.entry
+	err := r.journal.SetStatus(&r.entry, status)
+	if err == nil {
+		return nil
+	}
+	r.entry = was
+	return host.WithHint(fmt.Errorf("entry %d is left open, and %s: %w", was.ID, Left{Entry: was}.Effect(), err), Left{Entry: was}.Remedy())
 }
 
 // abandon rolls back a change that is made, and runs the programs again that were started. failed
@@ -178,7 +190,7 @@ func (r *running) build(ctx context.Context, end Status) (begun []host.Program, 
 	if end == Undone {
 		status = Unbuilding
 	}
-	if err := r.journal.SetStatus(&r.entry, status); err != nil {
+	if err := r.mark(status); err != nil {
 		return nil, err
 	}
 	programs := r.entry.Programs

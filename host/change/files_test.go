@@ -473,6 +473,45 @@ func (s steady) Recover(context.Context, func() error) (change.Outcome, string, 
 	return change.Stands, "", nil
 }
 
+// blocked is a change of files after which an entry cannot be written: its temporary file is a folder.
+type blocked struct {
+	*change.FileChange
+	block func()
+}
+
+func (b blocked) Apply(ctx context.Context, save func() error) (change.Outcome, error) {
+	defer b.block()
+	return b.FileChange.Apply(ctx, save)
+}
+
+// TestLeftOpen: a change that is made, and whose status cannot be written, says what is left and what
+// ends it; the next run rolls it back.
+func TestLeftOpen(t *testing.T) {
+	for _, programs := range []bool{false, true} {
+		m := lay(t)
+		before, w := m.state(), m.work()
+		if !programs {
+			w.Programs = nil
+		}
+		block := m.root.Path("/var/lib/gpustack/journal/.gpustack-0001.json~")
+		w.Change = blocked{w.Change.(*change.FileChange), func() { hosttest.NoError(t, os.MkdirAll(block+"/full", 0o700)) }}
+		entry, err := m.open().Apply(t.Context(), w)
+		const want = "entry 1 is left open, and files may be changed in part: /var/lib/gpustack/journal/0001.json: directory not empty"
+		remedy := change.Left{Entry: entry}.Remedy().String()
+		if err == nil || err.Error() != want || host.HintOf(err).String() != remedy || entry.Status != change.Applying {
+			t.Errorf("%v, %s", err, entry.Status)
+		}
+		if len(m.ran) > 0 {
+			t.Errorf("ran %q", m.ran)
+		}
+		hosttest.NoError(t, os.RemoveAll(block))
+		if recovered, err := m.open().Recover(t.Context()); err != nil || len(recovered) != 1 {
+			t.Errorf("%v, %v", recovered, err)
+		}
+		hosttest.Equal(t, before, m.state())
+	}
+}
+
 // TestInterruptedBetweenEntries: when the context ends, the next entry is not begun.
 func TestInterruptedBetweenEntries(t *testing.T) {
 	m, stop := lay(t), errors.New("stop")
