@@ -219,11 +219,18 @@ func makeDir(root host.Root, dir string) error {
 }
 
 // remove removes what is at a place. On a read-only file system the kernel says so also of what is
-// not there, which is no obstacle.
+// not there, and of a folder that is not empty, which are no obstacles.
 func remove(place string, by func(string) error) error {
 	err := by(place)
-	if errors.Is(err, unix.EROFS) && errors.Is(unix.Access(place, unix.F_OK), unix.ENOENT) {
+	if !errors.Is(err, unix.EROFS) {
+		return err
+	}
+	entries, readErr := os.ReadDir(place)
+	switch {
+	case host.IsAbsent(readErr):
 		return unix.ENOENT
+	case len(entries) > 0:
+		return unix.ENOTEMPTY
 	}
 	return err
 }

@@ -20,7 +20,7 @@ func TestReadOnly(t *testing.T) {
 		return // only root can mount
 	}
 	runtime.LockOSThread() // the thread ends with the test, and its mounts with it
-	root := hosttest.Lay(t, "-- etc/first --\nold\n-- usr/x --\n")
+	root := hosttest.Lay(t, "-- etc/first --\nold\n-- usr/full/x --\n")
 	usr := root.Path("/usr")
 	err := errors.Join(unix.Unshare(unix.CLONE_FS|unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, ""),
 		unix.Mount(usr, usr, "", unix.MS_BIND, ""), unix.Mount("", usr, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
@@ -32,7 +32,10 @@ func TestReadOnly(t *testing.T) {
 	hosttest.NoError(t, err)
 	third, err := edit.Put(root, "/usr/third", []byte("new\n"), 0o644, false)
 	hosttest.NoError(t, err)
-	for _, c := range []edit.Change{second, third} {
+	fourth, err := edit.Observe(root, "/usr/full/x").Remove("/usr/full/x")
+	hosttest.NoError(t, err)
+	fourth.Dirs = []string{"/usr/full"} // which would be removed with its file
+	for _, c := range []edit.Change{second, third, fourth} {
 		err := edit.Changes{first, c}.Apply(t.Context(), root)
 		if !errors.Is(err, unix.EROFS) || errors.Is(err, edit.ErrTorn) {
 			t.Errorf("%s: %v", c.Name, err)
