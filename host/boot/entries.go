@@ -62,8 +62,13 @@ func readAllEntries(root host.Root, dir string) ([]typeOne, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f == nil {
-			continue // just removed
+		real, err := host.IfPresent(root.Real(name))
+		if err != nil {
+			return nil, err
+		}
+		// One that was just removed, or is another name of an entry of this folder.
+		if f == nil || real != name && path.Dir(real) == dir && path.Ext(real) == ".conf" {
+			continue
 		}
 		entries = append(entries, parseEntry(name, f))
 	}

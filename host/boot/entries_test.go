@@ -132,6 +132,19 @@ root=/dev/of-another-machine ro
 // TestEntries plans Intel's arguments for machines with boot entries and checks the changed lines.
 // All other bytes remain, and a second plan changes nothing.
 func TestEntries(t *testing.T) {
+	fedoraChanged := map[string]string{
+		"/boot/loader/entries/beef-6.11.4-301.fc41.x86_64.conf": `
+-options root=UUID=1234 ro rootflags=subvol=root rhgb quiet
++options root=UUID=1234 ro rootflags=subvol=root rhgb quiet intel_iommu=on iommu=pt`,
+		"/etc/kernel/cmdline": `
+-root=UUID=1234 ro rootflags=subvol=root rhgb quiet
++root=UUID=1234 ro rootflags=subvol=root rhgb quiet intel_iommu=on iommu=pt`,
+		"/etc/default/grub": `
++# gpustack begin
++# Written by gpustack host prepare. "gpustack undo" reverts it.
++GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
++# gpustack end`,
+	}
 	for _, test := range []struct {
 		name, tree string
 		read       func(host.Root) (loader, error)
@@ -197,20 +210,12 @@ func TestEntries(t *testing.T) {
 +# gpustack end`,
 			}},
 		{"Fedora: what later kernels get is kept in step", fedora, readBLS,
-			"root=UUID=1234 ro rootflags=subvol=root rhgb quiet",
-			map[string]string{
-				"/boot/loader/entries/beef-6.11.4-301.fc41.x86_64.conf": `
--options root=UUID=1234 ro rootflags=subvol=root rhgb quiet
-+options root=UUID=1234 ro rootflags=subvol=root rhgb quiet intel_iommu=on iommu=pt`,
-				"/etc/kernel/cmdline": `
--root=UUID=1234 ro rootflags=subvol=root rhgb quiet
-+root=UUID=1234 ro rootflags=subvol=root rhgb quiet intel_iommu=on iommu=pt`,
-				"/etc/default/grub": `
-+# gpustack begin
-+# Written by gpustack host prepare. "gpustack undo" reverts it.
-+GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt"
-+# gpustack end`,
-			}},
+			"root=UUID=1234 ro rootflags=subvol=root rhgb quiet", fedoraChanged},
+		{"Fedora: beside another system, with an entry by two names", "symlink boot/loader/entries/default.conf -> beef-6.11.4-301.fc41.x86_64.conf\n" +
+			fedora + "-- etc/machine-id --\nbeef\n-- boot/loader/entries/d00d-6.12.0.conf --\nmachine-id d00d\nlinux /d00d/linux\noptions root=UUID=99 iommu=off\n", readBLS,
+			"root=UUID=1234 ro rootflags=subvol=root rhgb quiet", fedoraChanged},
+		{"Fedora: an image that was copied", strings.Replace(fedora, "linux ", "machine-id beef\nlinux ", 1) + "-- etc/machine-id --\nf00d\n", readBLS,
+			"root=UUID=1234 ro rootflags=subvol=root rhgb quiet", fedoraChanged},
 		{"no /etc/default/grub, and an entry without options or a last newline", "-- boot/loader/entries/a.conf --\nlinux /vmlinuz\ninitrd /initrd", readBLS, "",
 			map[string]string{"/boot/loader/entries/a.conf": "\n+options intel_iommu=on iommu=pt"}},
 		{"options in several lines", "-- boot/loader/entries/a.conf --\noptions root=/dev/a intel_iommu=off\nlinux /vmlinuz\n" +
@@ -369,6 +374,8 @@ func TestEntriesRefused(t *testing.T) {
 		{"systemd-boot with entries that may be another system's", strings.ReplaceAll(debianSystemdBoot, "machine-id cafe", "") + otherEntries +
 			"-- proc/cmdline --\nroot=live:CDLABEL=x quiet\n", readSystemdBoot, nil,
 			"/boot/efi/loader/entries/test.conf: may be another system's entry: it has neither this machine's id nor the root= of the running kernel"},
+		{"systemd-boot of an image, which has no id yet", strings.Replace(debianSystemdBoot, "\ncafe\n", "\nuninitialized\n", 1), readSystemdBoot, nil,
+			"/boot/efi/loader/entries/cafe-6.1.0-28-amd64.conf: may be another system's entry: it has neither this machine's id nor the root= of the running kernel"},
 		{"systemd-boot without entries of this system",
 			strings.ReplaceAll(debianSystemdBoot, "machine-id cafe", "machine-id fade"), readSystemdBoot, boot.ErrNoEntries,
 			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries"},

@@ -83,7 +83,7 @@ func ReadSystemdBoot(root host.Root) (SystemdBoot, error) {
 // ofThisSystem returns the entries of the system below root. Several systems can share a boot
 // partition.
 func ofThisSystem(root host.Root, entries []typeOne) ([]typeOne, error) {
-	machine, err := firstLine(root, "/etc/machine-id")
+	machine, err := machineID(root)
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +91,16 @@ func ofThisSystem(root host.Root, entries []typeOne) ([]typeOne, error) {
 		id := e.get("machine-id")
 		return id != "" && machine != "" && id != machine
 	}), nil
+}
+
+// machineID returns the id of the system below root, "" for none: an image's is generated at its
+// first boot (machine-id(5)).
+func machineID(root host.Root) (string, error) {
+	id, err := firstLine(root, "/etc/machine-id")
+	if id == "uninitialized" {
+		id = ""
+	}
+	return id, err
 }
 
 func firstLine(root host.Root, name string) (string, error) {
@@ -127,7 +137,7 @@ func (b SystemdBoot) readSeed(root host.Root) (Args, error) {
 // own returns the newest entry with this machine's id or else, as kernel-install writes none with
 // another token (kernel-install(8)), with the root file system that the machine was booted with.
 func (b SystemdBoot) own(root host.Root) (*typeOne, error) {
-	machine, err := firstLine(root, "/etc/machine-id")
+	machine, err := machineID(root)
 	running, runningErr := firstLine(root, "/proc/cmdline")
 	if err := errors.Join(err, runningErr); err != nil {
 		return nil, err
