@@ -134,11 +134,17 @@ func ReadContainers(root host.Root) (*Containers, error) {
 // nothing. It fails unless each function has one role. Its error names the file.
 func ParseRecord(data []byte) (*Contract, *Containers, error) {
 	var file recordFile
-	if err := host.DecodeSchema(ContractFile, contractKind, data, &file); err != nil {
+	err := host.DecodeSchema(ContractFile, contractKind, data, &file)
+	if errors.Is(err, host.ErrSchema) {
 		return nil, nil, err
 	}
-	if err := file.check(); err != nil {
-		return nil, nil, host.OfFile(ContractFile, fmt.Errorf("malformed: %w", err))
+	if err == nil {
+		if err = file.check(); err != nil {
+			err = host.OfFile(ContractFile, fmt.Errorf("malformed: %w", err))
+		}
+	}
+	if err != nil {
+		return nil, nil, host.WithHint(err, host.Textf("remove it: '%s' then returns all functions to the host", host.NewCommand("host prepare").Flag("none")))
 	}
 	return file.Guests, file.Containers, nil
 }
