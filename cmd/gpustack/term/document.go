@@ -6,8 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -52,6 +52,14 @@ func (d *Document) Show(report any) {
 	d.report = report
 }
 
+// located returns a command as the operator is to run it.
+func (d *Document) located(c host.Command) string {
+	if d.Command != nil {
+		c = d.Command(c)
+	}
+	return c.String()
+}
+
 // Requested reports whether the command line asks for a document.
 func (d *Document) Requested() bool {
 	return d.Format == FormatJSON || d.Format == FormatYAML
@@ -94,26 +102,29 @@ func (d *Document) Abort(failure any) {
 // encode returns a document in its format for programs: a report, or nil, and then what it was
 // refused for or has failed with, or nil.
 func (d *Document) encode(report, failure any) ([]byte, error) {
-	kind, v, here := string(document.Failure), newVisitor(d.Command), newVisitor(d.Command)
+	kind, v := string(document.Failure), visitor{command: d.located, fields: map[reflect.Type][]field{}}
 	if report != nil {
 		kind = d.Kind
-		if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
-			v = newVisitor(nil) // its remedies are for other machines than the one that the command line names
-		}
 	}
-	members, failed := v.members(report), here.members(failure)
-	members = append(members, failed[min(1, len(members), len(failed)):]...)
+	var head []string
 	if d.Head != nil {
-		head := slices.DeleteFunc(here.members(d.Head(kind)), func(h member) bool {
-			return slices.ContainsFunc(members, func(m member) bool { return m.name == h.name })
-		})
-		members = slices.Insert(members, min(1, len(members)), head...)
+		head = v.document(d.Head(kind))
 	}
-	if err := errors.Join(v.err, here.err); err != nil {
-		return nil, err
+	failed := v.document(failure)
+	if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
+		v.command = host.Command.String // its remedies are for other machines than the one that the command line names
 	}
-	lines := host.Map(members, func(m member) string { return strconv.Quote(m.name) + ":" + string(m.value) })
-	text := []byte("{" + strings.Join(lines, ",\n") + "}\n")
+	members := v.document(report)
+	members = append(members, failed[min(1, len(members), len(failed)):]...)
+	head = slices.DeleteFunc(head, func(h string) bool {
+		name, _, _ := strings.Cut(h, ":")
+		return slices.ContainsFunc(members, func(m string) bool { return strings.HasPrefix(m, name+":") })
+	})
+	members = slices.Insert(members, min(1, len(members)), head...)
+	if v.err != nil {
+		return nil, v.err
+	}
+	text := []byte("{" + strings.Join(members, ",\n") + "}\n")
 	switch {
 	case d.Format == FormatYAML:
 		return encodeYAML(text)
@@ -128,19 +139,11 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 // encodeYAML returns the same document as a text in JSON in YAML.
 func encodeYAML(text []byte) ([]byte, error) {
 	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, err
-	}
-	if err := plainStyle(&document); err != nil {
-		return nil, err
-	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	if err := e.Encode(&document); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), e.Close()
+	err := errors.Join(yaml.Unmarshal(text, &document), plainStyle(&document), e.Encode(&document), e.Close()) // in this order
+	return b.Bytes(), err
 }
 
 // plainStyle removes JSON's braces and quotes, except those of empty lists and of strings that
@@ -153,10 +156,5 @@ func plainStyle(n *yaml.Node) error {
 	if len(n.Content) > 0 {
 		n.Style = 0
 	}
-	for _, child := range n.Content {
-		if err := plainStyle(child); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(host.Map(n.Content, plainStyle)...)
 }

@@ -170,22 +170,12 @@ func (u *UI) Text(t host.Text) string {
 
 // Plain returns a text with its commands as the operator is to run them, for a document.
 func Plain(u *UI, t host.Text) string {
-	return located(t, u.Document.Command)
+	return t.Render(u.Document.located)
 }
 
 // Elsewhere returns a text for a line that this package prints, with its commands as they are.
 func Elsewhere(t host.Text) string {
 	return t.Render(func(c host.Command) string { return joined(Printable(c.String())) })
-}
-
-// located returns a text whose commands locate has completed, if it is not nil.
-func located(t host.Text, locate func(host.Command) host.Command) string {
-	return t.Render(func(c host.Command) string {
-		if locate != nil {
-			c = locate(c)
-		}
-		return c.String()
-	})
 }
 
 // Note prints a message about what was done.

@@ -1,7 +1,6 @@
 package term
 
 import (
-	"bytes"
 	"encoding"
 	"encoding/json"
 	"reflect"
@@ -17,152 +16,101 @@ import (
 // value is zero; and a field without a name in JSON is not printed, as in the schemas. A list of the
 // document itself has a line for each element, so that lines can be searched and compared.
 type visitor struct {
-	command func(host.Command) host.Command
-	out     bytes.Buffer
-	leaves  *json.Encoder          // to out
-	shapes  map[reflect.Type]shape // found once: a report has thousands of values of a type
-	err     error                  // the last one
-}
-
-// shape is how values of a type are printed: a leaf by the type's own method, or a struct.
-type shape struct {
-	isLeaf bool
-	fields []field // of a struct
-}
-
-// newVisitor returns a visitor that completes commands, or with nil leaves them.
-func newVisitor(command func(host.Command) host.Command) *visitor {
-	if command == nil {
-		command = func(c host.Command) host.Command { return c }
-	}
-	v := visitor{command: command, shapes: map[reflect.Type]shape{}}
-	v.leaves = json.NewEncoder(&v.out)
-	v.leaves.SetEscapeHTML(false)
-	return &v
+	command func(host.Command) string // completes one
+	fields  map[reflect.Type][]field  // found once: a report has thousands of values of a type
+	err     error                     // the last one
 }
 
 // field is a printed field of a struct.
 type field struct {
-	name, quoted     string
+	name             string // in JSON, quoted
 	index            []int
 	omitempty, nulls bool
 }
 
-// member is a member of a document: its name in JSON, and its value.
-type member struct {
-	name  string
-	value json.RawMessage
-}
-
-// of returns the shape of a type. The fields of a struct are in the order of encoding/json. A field
-// that hides one of an embedded struct has the same name in Go and in JSON.
-func (v *visitor) of(t reflect.Type) shape {
-	is, known := v.shapes[t]
+// of returns the printed fields of a struct, in the order of encoding/json. A field that hides one of
+// an embedded struct has the same name in Go and in JSON.
+func (v *visitor) of(t reflect.Type) (list []field) {
+	list, known := v.fields[t]
 	if known {
-		return is
+		return list
 	}
-	is.isLeaf = t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
-	if t.Kind() == reflect.Struct {
-		is.fields = fieldsOf(t)
-	}
-	v.shapes[t] = is
-	return is
-}
-
-func fieldsOf(t reflect.Type) (list []field) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
-			list = append(list, field{name, strconv.Quote(name) + ":", f.Index, options == "omitempty", f.Tag.Get("null") != ""})
+			list = append(list, field{strconv.Quote(name), f.Index, options == "omitempty", f.Tag.Get("null") != ""})
 		}
 	}
+	v.fields[t] = list
 	return list
 }
 
-// each calls do with each printed field of a struct and its value, which is the zero value for null.
-func (v *visitor) each(of reflect.Value, do func(f field, value reflect.Value)) {
-	for _, f := range v.of(of.Type()).fields {
-		value, nilEmbedded := of.FieldByIndexErr(f.index)
+// document returns the members of a document that a struct has, or a pointer to one; nil has none.
+func (v *visitor) document(of any) []string {
+	if of == nil {
+		return nil
+	}
+	return v.members(reflect.Indirect(reflect.ValueOf(of)), ",\n")
+}
+
+// members returns the members of a struct as they are printed: "name":value. A list has a separator
+// between its elements.
+func (v *visitor) members(of reflect.Value, separator string) (list []string) {
+	for _, f := range v.of(of.Type()) {
+		value, err := of.FieldByIndexErr(f.index)
 		switch {
-		case nilEmbedded != nil, f.omitempty && (value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0):
-			continue
+		case err != nil: // the field of an embedded pointer that is nil
 		case f.nulls && value.IsZero():
-			value = reflect.Value{}
+			list = append(list, f.name+":null")
+		case !f.omitempty || !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0):
+			list = append(list, f.name+":"+v.encode(value, separator))
 		}
-		do(f, value)
-	}
-}
-
-// members returns the members of a document that a struct has, or a pointer to one; nil has none.
-func (v *visitor) members(of any) (list []member) {
-	if of != nil {
-		v.each(reflect.Indirect(reflect.ValueOf(of)), func(f field, value reflect.Value) {
-			list = append(list, member{f.name, v.encode(value, ",\n")})
-		})
 	}
 	return list
 }
 
-// encode returns a value as it is printed, and nothing is left in out.
-func (v *visitor) encode(of reflect.Value, separator string) json.RawMessage {
-	start := v.out.Len()
-	v.write(of, separator)
-	encoded := bytes.Clone(v.out.Bytes()[start:])
-	v.out.Truncate(start)
-	return encoded
-}
-
-// write writes a value as it is printed, a list with a separator between its elements.
-func (v *visitor) write(of reflect.Value, separator string) {
-	if !of.IsValid() || of.Kind() == reflect.Pointer && of.IsNil() {
-		v.out.WriteString("null")
-		return
+// encode returns a value as it is printed, a list with a separator between its elements.
+func (v *visitor) encode(of reflect.Value, separator string) string {
+	kind := of.Kind()
+	if (kind == reflect.Pointer || kind == reflect.Interface) && !of.IsNil() {
+		return v.encode(of.Elem(), separator)
 	}
-	t := of.Type()
-	switch kind := t.Kind(); {
-	case t == reflect.TypeFor[host.Text]():
-		v.leaf(located(of.Interface().(host.Text), v.command))
-	case t == reflect.TypeFor[host.Command]():
-		v.leaf(v.command(of.Interface().(host.Command)))
-	case (kind == reflect.Pointer || kind == reflect.Interface) && !of.IsNil():
-		v.write(of.Elem(), separator)
-	case v.of(t).isLeaf:
-		v.leaf(of.Interface())
+	switch is := of.Interface().(type) {
+	case host.Text:
+		return v.leaf(is.Render(v.command))
+	case host.Command:
+		return v.leaf(v.command(is))
+	case json.Marshaler, encoding.TextMarshaler:
+		return v.leaf(is)
+	}
+	switch {
 	case kind == reflect.Struct:
-		v.out.WriteString("{")
-		before := ""
-		v.each(of, func(f field, value reflect.Value) {
-			v.out.WriteString(before)
-			v.out.WriteString(f.quoted)
-			before = ","
-			v.write(value, ",")
-		})
-		v.out.WriteString("}")
-	case kind == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
-		v.out.WriteString("[")
+		return "{" + strings.Join(v.members(of, ","), ",") + "}"
+	case kind == reflect.Slice && of.Type().Elem().Kind() != reflect.Uint8:
+		var b strings.Builder
 		before := strings.TrimPrefix(separator, ",")
 		for i := range of.Len() {
-			v.out.WriteString(before)
+			b.WriteString(before + v.encode(of.Index(i), ","))
 			before = separator
-			v.write(of.Index(i), ",")
 		}
-		v.out.WriteString("]")
+		return "[" + b.String() + "]"
 	case kind == reflect.Map && !of.IsNil():
-		values := reflect.MakeMap(reflect.MapOf(t.Key(), reflect.TypeFor[json.RawMessage]()))
+		values := reflect.MakeMap(reflect.MapOf(of.Type().Key(), reflect.TypeFor[json.RawMessage]()))
 		for _, key := range of.MapKeys() {
-			values.SetMapIndex(key, reflect.ValueOf(v.encode(of.MapIndex(key), ",")))
+			values.SetMapIndex(key, reflect.ValueOf(json.RawMessage(v.encode(of.MapIndex(key), ","))))
 		}
-		v.leaf(values.Interface())
-	default:
-		v.leaf(of.Interface())
+		return v.leaf(values.Interface())
 	}
+	return v.leaf(of.Interface())
 }
 
-// leaf writes a value as encoding/json does, without HTML's escapes.
-func (v *visitor) leaf(value any) {
-	if err := v.leaves.Encode(value); err != nil {
+// leaf returns a value as encoding/json prints it, without HTML's escapes.
+func (v *visitor) leaf(value any) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
 		v.err = err
-		return
 	}
-	v.out.Truncate(v.out.Len() - len("\n"))
+	return strings.TrimSuffix(b.String(), "\n")
 }
