@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -190,7 +189,7 @@ func (u *UI) Waits(format string, args ...any) {
 	}
 }
 
-// Fail prints all parts of an error, and its hints.
+// Fail prints all parts of an error, and its hints, each once.
 func (u *UI) Fail(err error) {
 	u.CatchUp()
 	if errors.Is(err, errDeclined) {
@@ -200,8 +199,9 @@ func (u *UI) Fail(err error) {
 	for _, err := range host.Split(err) {
 		say(u, "error: %s", Printable(err.Error()))
 	}
-	for _, h := range slices.CompactFunc(Hints(err), host.Text.Equal) {
-		say(u, "hint: %s", u.Text(h))
+	lines := host.FlatMap(host.Split(err), func(part error) []string { return strings.Split(u.Text(Hint(part)), "\n") })
+	for _, line := range host.Union([]string{""}, lines...)[1:] {
+		say(u, "hint: %s", line)
 	}
 }
 

@@ -2,7 +2,6 @@ package views
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"gpustack/cmd/gpustack/term"
@@ -46,55 +45,31 @@ type Remedy struct {
 // NewFailure returns what a document says of an error, all of whose parts it has.
 func NewFailure(err error) Failure {
 	f := Failure{Schema: 1}
-	f.add(err, nil)
+	for _, part := range host.Split(err) {
+		f.add(part)
+	}
 	return f
 }
 
-// add adds each part of an error. given has the hint that replaces those of its parts, or is nil.
-func (f *Failure) add(err error, given *Remedy) {
-	if err == nil {
-		return
-	}
-	if hints, ok := term.Explained(err); ok && given == nil {
-		given = newRemedy(hints) // once: it may name as many functions as there are parts
-	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			f.add(e, given)
-		}
-		return
-	}
-	if given == nil {
-		given = newRemedy(term.Hints(err))
+// add adds a part of an error.
+func (f *Failure) add(err error) {
+	remedy := Remedy{Hint: term.Hint(err)}
+	if commands := remedy.Hint.Commands(); len(commands) > 0 {
+		remedy.Next = host.NewNext(commands[0])
 	}
 	var r interface {
 		Refusal() (host.Code, string)
 	}
 	if !errors.As(err, &r) {
-		f.Errors = append(f.Errors, Problem{err.Error(), *given})
+		f.Errors = append(f.Errors, Problem{err.Error(), remedy})
 		return
 	}
 	code, allow := r.Refusal()
-	refused := refusal{Code: code, Reason: err.Error(), Allow: allow, Remedy: *given}
+	refused := refusal{Code: code, Reason: err.Error(), Allow: allow, Remedy: remedy}
 	// Errors begin with what they are about.
 	about, reason, _ := strings.Cut(refused.Reason, ": ")
 	if address, err := pci.ParseAddress(about); err == nil {
 		refused.Address, refused.Reason = &address, reason
 	}
 	f.Refusals = append(f.Refusals, refused)
-}
-
-// newRemedy returns what hints say, a line for each.
-func newRemedy(hints []host.Text) *Remedy {
-	var r Remedy
-	for i, h := range slices.CompactFunc(slices.Clone(hints), host.Text.Equal) {
-		if i > 0 {
-			r.Hint = append(r.Hint, host.Plain("\n")...)
-		}
-		r.Hint = append(r.Hint, h...)
-	}
-	if commands := r.Hint.Commands(); len(commands) > 0 {
-		r.Next = host.NewNext(commands[0])
-	}
-	return &r
 }

@@ -54,16 +54,16 @@ func (c Called) explain(err error, more func(error) []host.Text) error {
 	}
 	for _, leaf := range host.Split(err) {
 		var refusal *gate.Refusal
-		lines := more(leaf)
+		lines, hint := more(leaf), term.Hint(leaf)
 		switch {
 		case lines != nil:
-		case errors.As(leaf, &refusal) && term.Hints(leaf) == nil:
+		case errors.As(leaf, &refusal) && hint == nil:
 			lines = []host.Text{remedy("list all functions", host.NewCommand("host scan").Flag("all"))}
 		case errors.Is(leaf, selection.ErrNotSelected):
 			shown := Called{Name: c.Name, Flags: []string{"dry-run"}}
 			lines = []host.Text{remedy("show what is selected", shown.with(selection.Options{}))}
-		default:
-			lines = term.Hints(leaf)
+		case hint != nil:
+			lines = []host.Text{hint}
 		}
 		for _, line := range lines {
 			if !slices.ContainsFunc(given, line.Equal) {
@@ -108,7 +108,7 @@ func ExplainBind(err error, o selection.Options, mode bind.Mode, flags ...string
 		case errors.Is(leaf, bind.ErrStoppable) && !absolute:
 			return []host.Text{remedy("stop NVIDIA's services first", now.with(allowed))}
 		case errors.Is(leaf, gate.ErrForContainers):
-			return append(term.Hints(leaf), host.Plain("or name it with --device, to bind it until the next boot only"))
+			return []host.Text{term.Hint(leaf), host.Plain("or name it with --device, to bind it until the next boot only")}
 		case errors.Is(leaf, bind.ErrNoGroup) && !absolute:
 			return []host.Text{remedy("turn the IOMMU on at the next boot, if the firmware's setup has it on", later.with(allowed))}
 		}
