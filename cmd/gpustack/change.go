@@ -86,7 +86,7 @@ func confirmRecovery(u *term.UI, o given, question string, summaries []string) e
 			u.Printf("%s\n", u.Paint(term.Bold, term.Printable(summary)))
 		}
 	}
-	return u.Confirm(question, o.format)
+	return u.Confirm(question)
 }
 
 // applyWork makes a change, records it and completes its report.
@@ -210,7 +210,7 @@ func decide(u *term.UI, o given, r reporter, question, summary string, show func
 		return errDifferent
 	}
 	if !o.yes {
-		if err := u.Confirm(question, o.format); err != nil {
+		if err := u.Confirm(question); err != nil {
 			return err
 		}
 	}

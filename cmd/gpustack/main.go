@@ -112,7 +112,7 @@ func interrupt(u *term.UI) (changing bool) {
 	u.Status.Clear()
 	changing, message := u.Run.Interrupt(u.Talk)
 	if !changing {
-		u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message}}})
+		u.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message}}})
 	}
 	return changing
 }
@@ -122,7 +122,7 @@ func interrupt(u *term.UI) (changing bool) {
 func stopped(u *term.UI) {
 	message, remedy := "interrupted again, stopped at once", u.Run.Remedy()
 	fmt.Fprintf(u.Talk, "gpustack: error: %s\ngpustack: hint: %s\n", message, term.Plain(u, remedy)) //nolint:errcheck // there is no other place to report it
-	u.Document.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Remedy: views.Remedy{Hint: remedy}}}})
+	u.Abort(views.Failure{Schema: 1, Errors: []views.Problem{{Message: message, Remedy: views.Remedy{Hint: remedy}}}})
 }
 
 // exitInterrupted is the exit status of a run that SIGINT, SIGTERM or SIGHUP has ended: 128+2, as
@@ -150,13 +150,13 @@ func execute(ctx context.Context, u *term.UI, a app, err error) result {
 // finish prints the document of a run that ends with err, and all data that is not yet printed.
 func finish(u *term.UI, err error) error {
 	if err == nil {
-		return u.Document.Finish(nil)
+		return u.Finish(nil)
 	}
 	f := views.NewFailure(err)
 	for i := range f.Errors {
 		f.Errors[i].Message = u.Named(f.Errors[i].Message)
 	}
-	return u.Document.Finish(f)
+	return u.Finish(f)
 }
 
 // errDifferent maps to exit status 2 (pending changes or failed checks). The output has already

@@ -1,11 +1,9 @@
 package term
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -38,10 +36,8 @@ type Document struct {
 	// Command returns a command as it is to be run, with the root of the run; nil: as it is.
 	Command func(host.Command) host.Command
 
-	report  any // see Show
-	out     *bufio.Writer
-	direct  io.Writer // the file that out writes to
-	indent  bool
+	report  any           // see Show
+	indent  bool          // it is printed to a terminal
 	claimed atomic.Bool   // the document is printed, or being printed
 	written chan struct{} // closed when the document is printed
 }
@@ -68,34 +64,34 @@ func (d *Document) Requested() bool {
 // Finish prints the document of a run, and all data that is not yet printed. failure is a struct
 // that says what the run was refused for or has failed with, or nil. Its members follow those of
 // the report, apart from the first: both begin with the schema.
-func (d *Document) Finish(failure any) error {
-	if !d.Requested() || d.report == nil && failure == nil || d.claimed.Swap(true) {
-		return d.out.Flush()
+func (u *UI) Finish(failure any) error {
+	d := &u.Document
+	if d.Requested() && (d.report != nil || failure != nil) && !d.claimed.Swap(true) {
+		defer close(d.written)
+		text, err := d.encode(d.report, failure)
+		if err != nil {
+			return err
+		}
+		u.Raw(string(text))
 	}
-	defer close(d.written)
-	text, err := d.encode(d.report, failure)
-	if err != nil {
-		return err
-	}
-	d.out.Write(text) //nolint:errcheck // the writer keeps the error
-	return d.out.Flush()
+	return u.Out.Flush()
 }
 
 // Abort prints the document of a run that a signal ends immediately. Its report may be incomplete:
 // the document has only the failure. The command may still print data.
-func (d *Document) Abort(failure any) {
-	if !d.Requested() {
-		return
-	}
-	if d.claimed.Swap(true) { // the run had just ended
+func (u *UI) Abort(failure any) {
+	d := &u.Document
+	switch {
+	case !d.Requested():
+	case d.claimed.Swap(true): // the run had just ended
 		select {
 		case <-d.written:
 		case <-time.After(Stopping): // nothing reads it
 		}
-		return
-	}
-	if text, err := d.encode(nil, failure); err == nil {
-		d.direct.Write(text) //nolint:errcheck // standard error has the message
+	default:
+		if text, err := d.encode(nil, failure); err == nil {
+			u.Direct.Write(text) //nolint:errcheck // standard error has the message
+		}
 	}
 }
 

@@ -15,18 +15,15 @@ import (
 // errDeclined says that the operator has answered no. It is no error: u.Fail prints it as it is.
 var errDeclined = errors.New("nothing was changed")
 
-// keys are the answers to a question, and what each means.
-const keys = "gpustack: y: apply the plan and record it\ngpustack: n, Ctrl-D: change nothing\n"
-
 // Confirm asks whether to go on. Without a terminal, and where the plan is printed as JSON or YAML,
 // it returns an error: --yes is required there. While it waits for the answer, a signal ends the
 // run.
-func (u *UI) Confirm(question, format string) error {
+func (u *UI) Confirm(question string) error {
 	switch {
 	case !u.answers:
 		return unconfirmed("there is no terminal to ask on")
-	case format != FormatTable:
-		return unconfirmed("with -o " + format + " no question is asked")
+	case u.Document.Requested():
+		return unconfirmed("with -o " + u.Document.Format + " no question is asked")
 	}
 	if err := u.Out.Flush(); err != nil {
 		return err
@@ -40,8 +37,13 @@ func (u *UI) Confirm(question, format string) error {
 		return interrupted{}
 	}
 	defer u.Run.ask(false)
+	// The answers, and what each means.
+	keys, meanings := "[y/n/?]", "gpustack: y: apply the plan and record it\ngpustack: n, Ctrl-D: change nothing\n"
+	if u.InFull != nil {
+		keys, meanings = "[y/n/d/?]", meanings+"gpustack: d: show the plan in full, each file as a diff\n"
+	}
 	for {
-		answer, err := u.ask(question)
+		answer, err := u.ask(question + " " + keys + " ")
 		switch {
 		case err != nil && !errors.Is(err, io.EOF):
 			return err
@@ -55,11 +57,7 @@ func (u *UI) Confirm(question, format string) error {
 				return err
 			}
 		default:
-			full := ""
-			if u.InFull != nil {
-				full = "gpustack: d: show the plan in full, each file as a diff\n"
-			}
-			fmt.Fprint(u.Talk, keys+full) //nolint:errcheck // there is no other place to report it
+			fmt.Fprint(u.Talk, meanings) //nolint:errcheck // there is no other place to report it
 		}
 	}
 }
@@ -70,13 +68,9 @@ func (u *UI) ask(question string) (answer string, err error) {
 	if err := unix.IoctlSetInt(int(u.In.Fd()), unix.TCFLSH, unix.TCIFLUSH); err != nil {
 		return "", fmt.Errorf("discard what was typed before the question: %w", err)
 	}
-	choices := "[y/n/?]"
-	if u.InFull != nil {
-		choices = "[y/n/d/?]"
-	}
-	fmt.Fprintf(u.Talk, "gpustack: %s %s ", Printable(question), choices) //nolint:errcheck // there is no other place to report it
-	answer, err = bufio.NewReader(u.In).ReadString('\n')                  // a terminal returns one line at a time
-	u.Run.settleSignals()                                                 // Ctrl-C before or with the answer; a lost terminal ends the input and sends SIGHUP
+	fmt.Fprintf(u.Talk, "gpustack: %s", Printable(question)) //nolint:errcheck // there is no other place to report it
+	answer, err = bufio.NewReader(u.In).ReadString('\n')     // a terminal returns one line at a time
+	u.Run.settleSignals()                                    // Ctrl-C before or with the answer; a lost terminal ends the input and sends SIGHUP
 	if !strings.HasSuffix(answer, "\n") {
 		fmt.Fprintln(u.Talk) //nolint:errcheck // there is no other place to report it
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"gpustack/host"
 )
 
 // This file arranges text in columns, by the rule of the width of lines in wrap.go. Where a page is
@@ -35,33 +37,23 @@ func (u *UI) Table(header []string, rows [][]string) {
 // Matrix prints a header and rows in columns, of which the first one names the rows. Where the page
 // is too narrow, it prints one table below the other, each with as many columns as fit.
 func (u *UI) Matrix(header []string, rows [][]string) {
-	all := append([][]string{header}, rows...)
-	for from := 1; from < len(header); {
-		if from > 1 {
-			u.Printf("\n")
-		}
-		width, to := natural(all, 0), from
-		for to < len(header) && (to == from || u.Page.Width <= 0 || width+gap+natural(all, to) <= u.Page.Width) {
-			width += gap + natural(all, to)
-			to++
-		}
-		part := make([][]string, len(all))
-		for i, row := range all {
-			part[i] = append([]string{row[0]}, row[from:min(to, len(row))]...)
-		}
-		u.Table(part[0], part[1:])
-		from = to
+	fit, widths := len(header), longest(append([][]string{header}, rows...), whole)
+	for fit > 2 && u.Page.Width > 0 && total(widths[:fit]) > u.Page.Width {
+		fit--
+	}
+	u.Table(header[:fit], host.Map(rows, func(row []string) []string { return row[:fit] }))
+	if fit < len(header) {
+		rest := func(row []string) []string { return slices.Concat(row[:1], row[fit:]) }
+		u.Printf("\n")
+		u.Matrix(rest(header), host.Map(rows, rest))
 	}
 }
 
 // Layout arranges rows, whose first one has the titles, in columns, and returns the lines of each.
 func (p Page) Layout(rows [][]string) [][]string {
-	for i := range rows {
-		rows[i] = slices.Clone(rows[i])
-		for j := range rows[i] {
-			rows[i][j] = strings.ReplaceAll(OneLine(rows[i][j]), "\t", " ")
-		}
-	}
+	rows = host.Map(rows, func(row []string) []string {
+		return host.Map(row, func(cell string) string { return strings.ReplaceAll(OneLine(cell), "\t", " ") })
+	})
 	widths := p.fitted(rows)
 	all := make([][]string, len(rows))
 	for i, row := range rows {
@@ -71,30 +63,27 @@ func (p Page) Layout(rows [][]string) [][]string {
 		case i > 0:
 			all[i] = p.list(rows[0], row)
 		}
+		if !p.Unicode {
+			all[i] = host.Map(all[i], ascii.Replace)
+		}
 	}
 	return all
 }
 
 // fitted returns the width of each column, -1 of one that is left out, nil if the table does not fit.
 func (p Page) fitted(rows [][]string) []int {
-	titles := rows[0]
-	widths, least, most := make([]int, len(titles)), make([]int, len(titles)), make([]int, len(titles))
-	for j := range titles {
-		most[j] = natural(rows, j)
-		least[j] = longest(rows, j, unbroken)
-		switch j {
-		case 0:
-			least[j] = most[j]
-		case len(titles) - 1: // longer words reach beyond it
-			least[j] = min(least[j], leastEnd)
-		}
-		widths[j] = min(most[j], max(least[j], leastEnd))
-	}
+	most := longest(rows, whole)
 	if p.Width <= 0 {
 		return most
 	}
+	least, widths := longest(rows, unbroken), make([]int, len(most))
+	least[len(least)-1] = min(least[len(least)-1], leastEnd) // longer words reach beyond it
+	least[0] = most[0]
+	for j := range widths {
+		widths[j] = min(most[j], max(least[j], leastEnd))
+	}
 	for _, title := range leastNeeded() {
-		if j := slices.Index(titles, title); j > 0 && total(widths) > p.Width {
+		if j := slices.Index(rows[0], title); j > 0 && total(widths) > p.Width {
 			widths[j], least[j], most[j] = -1, -1, -1
 		}
 	}
@@ -143,18 +132,12 @@ func lay(row []string, widths []int) []string {
 		}
 		at += widths[j] + gap
 	}
-	for k := range lines {
-		lines[k] = strings.TrimRight(lines[k], " ")
-	}
-	return lines
+	return host.Map(lines, func(line string) string { return strings.TrimRight(line, " ") })
 }
 
 // list returns the lines of a row whose cells stand one below the other.
 func (p Page) list(titles, row []string) []string {
-	width, text := 0, row[0]
-	for _, title := range titles[1:] {
-		width = max(width, length(title))
-	}
+	width, text := slices.Max(append(host.Map(titles[1:], length), 0)), row[0]
 	for j, cell := range row[1:] {
 		if cell != "" {
 			text += fmt.Sprintf("\n  %-*s  %s", width, titles[j+1], cell)
@@ -163,19 +146,18 @@ func (p Page) list(titles, row []string) []string {
 	return strings.Split(p.Fold(text), "\n")
 }
 
-// natural returns the length of the longest cell of a column.
-func natural(rows [][]string, j int) int {
-	return longest(rows, j, func(cell string) []string { return []string{cell} })
-}
-
-// longest returns the length of the longest part of the cells of a column.
-func longest(rows [][]string, j int, parts func(cell string) []string) (n int) {
+// longest returns for each column the length of the longest part of its cells.
+func longest(rows [][]string, parts func(cell string) []string) []int {
+	widths := make([]int, len(rows[0]))
 	for _, row := range rows {
-		if j < len(row) {
-			for _, part := range parts(row[j]) {
-				n = max(n, length(part))
+		for j, cell := range row {
+			for _, part := range parts(cell) {
+				widths[j] = max(widths[j], length(part))
 			}
 		}
 	}
-	return n
+	return widths
 }
+
+// whole returns a cell that is not broken.
+func whole(cell string) []string { return []string{cell} }

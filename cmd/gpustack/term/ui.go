@@ -23,7 +23,7 @@ import (
 
 // UI prints all output of a run, and asks its questions.
 type UI struct {
-	Out      *bufio.Writer // of data; Document.Finish flushes it
+	Out      *bufio.Writer // of data; Finish flushes it
 	Direct   *output       // the file that Out writes to
 	Talk     io.Writer     // of messages
 	In       *os.File
@@ -34,7 +34,7 @@ type UI struct {
 	InFull   func() // prints the plan of a question in full; nil where it has none
 	answers  bool   // questions can be answered
 	Quiet    bool   // --quiet was given: what programs print and what is waited for is not shown
-	Status   *Status
+	Status   Status
 	Colour   bool
 	Words    []string // of the command line, for records: without the program's name and without secrets
 	// Complete completes the commands of warnings; nil if they are complete.
@@ -48,43 +48,35 @@ type UI struct {
 // New returns the UI of a run with these files and environment variables.
 func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 	terminal := term.IsTerminal(int(stdout.Fd()))
-	status := newStatus(stderr)
-	direct := &output{file: stdout, status: status}
-	out := bufio.NewWriterSize(direct, 1<<16)
-	return &UI{
-		Out:      out,
-		Direct:   direct,
+	u := &UI{
 		Talk:     stderr,
 		In:       stdin,
 		Terminal: terminal,
-		Status:   status,
 		Page:     newPage(stdout, getenv),
 		TalkPage: newPage(stderr, getenv),
 		Colour:   terminal && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb",
-		Document: Document{out: out, direct: direct, indent: terminal, written: make(chan struct{})},
+		Document: Document{indent: terminal, written: make(chan struct{})},
 		Run:      Run{Stop: make(chan struct{}), handled: make(chan struct{}, 1)},
-		answers:  term.IsTerminal(int(stdin.Fd())) && term.IsTerminal(int(stderr.Fd())),
 	}
+	u.Direct = &output{file: stdout, status: &u.Status}
+	u.Out = bufio.NewWriterSize(u.Direct, 1<<16)
+	if term.IsTerminal(int(stderr.Fd())) {
+		u.Status.out, u.Status.page = stderr, u.TalkPage
+		u.answers = term.IsTerminal(int(stdin.Fd()))
+	}
+	return u
 }
 
-// newPage returns the page of a file: COLUMNS is its width, if it is a number, as for other
-// programs that arrange text (POSIX, "Other Environment Variables").
+// newPage returns the page of a file. COLUMNS is its width, if it is a number, as for other programs
+// that arrange text (POSIX, "Other Environment Variables"), or else that of a terminal
+// (ioctl_tty(2), TIOCGWINSZ); another file has none, and a terminal that does not know it, such as a
+// serial console.
 func newPage(f *os.File, getenv func(string) string) Page {
 	width, err := strconv.Atoi(getenv("COLUMNS"))
 	if err != nil || width <= 0 {
-		width = widthOf(f)
+		width, _, _ = term.GetSize(int(f.Fd()))
 	}
 	return Page{width, isUTF8(getenv)}
-}
-
-// widthOf returns the width of a terminal (ioctl_tty(2), TIOCGWINSZ), or 0 for another file and for
-// a terminal that does not know it, such as a serial console.
-func widthOf(f *os.File) int {
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
 }
 
 // output is standard output. Once its reader has closed it, data is discarded without an error:

@@ -93,7 +93,7 @@ func TestTable(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b bytes.Buffer
-			u := &UI{Out: bufio.NewWriter(&b), Colour: test.colour}
+			u := &UI{Out: bufio.NewWriter(&b), Colour: test.colour, Page: Page{Unicode: true}}
 			u.Table([]string{"GROUP", "NAME"}, [][]string{{"┌ 1", "a"}, {"└", "steer\x1bd"}})
 			if err := u.Out.Flush(); err != nil || b.String() != test.want {
 				t.Errorf("got %q, want %q, %v", b.String(), test.want, err)
@@ -148,7 +148,7 @@ func TestForeignNames(t *testing.T) {
 		"Warn": func(u *UI) { u.Warn(name) },
 		"Note": func(u *UI) { u.Note("%s is removed", name) },
 		"Waits": func(u *UI) {
-			u.Status = &Status{out: io.Discard}
+			u.Status.out = io.Discard
 			u.Waits("%s", name)
 			u.Printf("%s\n", u.Status.text)
 		},

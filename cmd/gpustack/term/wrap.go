@@ -46,36 +46,24 @@ const (
 
 // Fold breaks the lines of a text that are wider than the page, all of them by the same rule.
 func (p Page) Fold(text string) string {
-	if p.Width <= 0 {
-		return text
-	}
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = p.fold(line)
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(host.Map(strings.Split(text, "\n"), p.fold), "\n")
 }
 
-// fold breaks a line. The strokes of a tree before it go on in the lines that continue it.
+// fold breaks a line.
 func (p Page) fold(line string) string {
-	if length(line) <= p.Width {
+	if p.Width <= 0 || length(line) <= p.Width {
 		return line
 	}
-	strokes := " "
-	if strings.ContainsAny(line, "│├└|`") {
-		strokes = " │├└─|`-"
-	}
-	text := strings.TrimLeft(line, strokes)
+	text := strings.TrimLeft(line, " ")
 	before := line[:len(line)-len(text)]
-	below, hang := trunk(before), length(before)+hanging
+	hang := len(before) + hanging
 	if name, _, ok := strings.Cut(text, "  "); ok { // a list
 		if rest := strings.TrimLeft(text[len(name):], " "); length(line)-length(rest) <= p.Width-leastEnd/2 {
 			before, text = line[:len(line)-len(rest)], rest
 			hang = length(before)
 		}
 	}
-	below += strings.Repeat(" ", max(hang-length(below), 0))
-	return before + strings.Join(wrap(text, p.Width-length(before), p.Width-length(below)), "\n"+below)
+	return before + strings.Join(wrap(text, p.Width-length(before), p.Width-hang), "\n"+strings.Repeat(" ", hang))
 }
 
 // Wrap breaks a text into lines that fit the page behind an indentation. Where lines may be of any
@@ -123,40 +111,19 @@ func wrap(s string, first, others int) []string {
 }
 
 // unbroken returns the words of a text, with each quotation in one piece: it may be a command.
-func unbroken(s string) (units []string) {
-	for words := strings.Fields(s); len(words) > 0; {
-		n := 1
-		if strings.HasPrefix(strings.TrimLeft(words[0], "("), "'") {
-			for i, word := range words {
-				if word = strings.TrimRight(word, ",.;:)"); strings.HasSuffix(word, "'") && (i > 0 || length(word) > 1) {
-					n = i + 1
-					break
-				}
-			}
-		}
-		units = append(units, strings.Join(words[:n], " "))
-		words = words[n:]
-	}
-	return units
+func unbroken(s string) []string {
+	return host.Map(units().FindAllString(s, -1), strings.TrimSpace)
 }
 
-// Strokes are the characters that draw trees and brackets.
-type Strokes struct {
-	Tee, Corner, Pass, None    string // a tree's branch, last branch, passing trunk, nothing
-	Top, Middle, Bottom, Alone string // a bracket's parts
-}
+// units matches a quotation, which ends before a space, or a word.
+var units = host.LazyRegexp(`\(*'.*?'[,.;:)]*(?:\s|$)|\S+`)
 
-// Strokes returns the characters that the locale has.
-func (p Page) Strokes() Strokes {
-	if p.Unicode {
-		return Strokes{Tee: "├─ ", Corner: "└─ ", Pass: "│  ", None: "   ", Top: "┌ ", Middle: "│ ", Bottom: "└ ", Alone: "  "}
-	}
-	return Strokes{Tee: "|- ", Corner: "`- ", Pass: "|  ", None: "   ", Top: "/ ", Middle: "| ", Bottom: "\\ ", Alone: "  "}
-}
+// ascii makes the strokes of trees and brackets those of a locale without others.
+var ascii = strings.NewReplacer("├─", "|-", "└─", "`-", "│", "|", "┌", "/", "└", "\\")
 
 // trunk returns what stands below a cell on further lines of its row: the strokes of its bracket or
 // tree that go on.
 func trunk(cell string) string {
-	strokes := cell[:len(cell)-len(strings.TrimLeft(cell, "┌│├|└─`- "))]
-	return strings.TrimRight(strings.NewReplacer("┌", "│", "├", "│", "└", " ", "─", " ", "`", " ", "-", " ").Replace(strokes), " ")
+	strokes := cell[:len(cell)-len(strings.TrimLeft(cell, "┌│├└─ "))]
+	return strings.TrimRight(strings.NewReplacer("┌", "│", "├", "│", "└", " ", "─", " ").Replace(strokes), " ")
 }

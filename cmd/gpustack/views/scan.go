@@ -27,20 +27,19 @@ func PrintScan(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 		u.Printf("\n%s: %s lists every PCI function\n", found, u.Command(host.NewCommand("host scan").Flag("all")))
 		return
 	}
-	strokes := u.Page.Strokes()
 	// Without a record every function is the host's.
 	roles := slices.ContainsFunc(all, func(d node.ScannedDevice) bool { return d.Role != nil && *d.Role != machine.OfHost })
 	var rows [][]string
 	for _, unit := range units(r.Devices) {
 		for i, d := range unit {
-			bracket := strokes.Middle
+			bracket := "│ "
 			switch {
 			case len(unit) == 1:
-				bracket = strokes.Alone
+				bracket = "  "
 			case i == 0:
-				bracket = strokes.Top
+				bracket = "┌ "
 			case i == len(unit)-1:
-				bracket = strokes.Bottom
+				bracket = "└ "
 			}
 			group := either(i == 0, Text(d.IOMMUGroup), "")
 			deviceType, alias := offered(d.Device)
@@ -152,15 +151,14 @@ func PrintScanTree(u *term.UI, r node.Scan, all []node.ScannedDevice) {
 	for _, d := range r.Devices {
 		place(d)
 	}
-	strokes := u.Page.Strokes()
 	var rows [][]string
 	var grow func(indent string, level []node.ScannedDevice)
 	grow = func(indent string, level []node.ScannedDevice) {
 		slices.SortFunc(level, func(a, b node.ScannedDevice) int { return a.Address.Compare(b.Address) })
 		for i, d := range level {
-			branch, below := strokes.Tee, strokes.Pass
+			branch, below := "├─ ", "│  "
 			if i == len(level)-1 {
-				branch, below = strokes.Corner, strokes.None
+				branch, below = "└─ ", "   "
 			}
 			rows = append(rows, []string{
 				indent + branch + d.Address.String(), Text(d.IOMMUGroup), Text(d.NUMANode), Text(d.Driver), IDs(d.Device), Name(d.Device), state(d),
