@@ -12,8 +12,6 @@ import (
 	"gpustack/cmd/gpustack/offers"
 	"gpustack/cmd/gpustack/term"
 	"gpustack/host"
-	"gpustack/host/change"
-	"gpustack/operate/node"
 	"gpustack/templates"
 )
 
@@ -82,10 +80,8 @@ func runComplete(ctx context.Context, u *term.UI, _ given, opts completeOptions)
 	if len(opts.words) == 0 {
 		return nil
 	}
-	last := len(opts.words) - 1
-	c := args.NewCompletion(opts.app, opts.words[:last], opts.root)
-	values := offers.Completer{Completion: c, Settled: func(root host.Root) error { return node.Settled(ctx, root, change.Machine(root).Observe()) }}
-	offered, paths, before := c.Complete(opts.words[last], values.Values)
+	c := args.NewCompletion(opts.app, opts.words, opts.root)
+	offered, paths, before := c.Complete(offers.Values(ctx, c))
 	for _, o := range offered {
 		u.Printf("%s\t%s\n", term.Printable(o.Word), term.Printable(term.OneLine(o.Text)))
 	}

@@ -139,7 +139,7 @@ func parseFit(c *cli.Context, f *args.Faults) flavor.FitOptions {
 // parseProducts reads --alias, the products of aliases.
 func parseProducts(c *cli.Context, f *args.Faults) map[string]flavor.Product {
 	products := map[string]flavor.Product{}
-	for _, a := range args.Values(f, c, "alias", nova.ParseAlias) {
+	for _, a := range args.Values(f, c, "alias", nova.ParseAlias, nil) {
 		products[a.Name] = flavor.Product{Vendor: a.VendorID, Product: a.ProductID}
 	}
 	return products

@@ -132,8 +132,8 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 	opts := novaConfigureOptions{
 		ConfigureOptions: cloud.ConfigureOptions{Inventories: documentsOf(c, "inventory"), Names: documentsOf(c, "names"), Nova: nova.Options{
 			Release:    parseRelease(c, f),
-			Aliases:    args.Values(f, c, "alias", nova.ParseAlias),
-			HCAs:       args.Values(f, c, "hca", nova.ParseHCA),
+			Aliases:    args.Values(f, c, "alias", nova.ParseAlias, nil),
+			HCAs:       args.Values(f, c, "hca", nova.ParseHCA, nil),
 			Placement:  c.Bool("placement"),
 			ByAddress:  c.Bool("by-address"),
 			Managed:    f.Choice(c, "managed"),

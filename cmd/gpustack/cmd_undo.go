@@ -143,7 +143,7 @@ EXAMPLES
   gpustack undo
   gpustack undo 3 --dry-run
   gpustack undo --all`,
-		Flags: slices.Concat(reading(args.DiffFlag()), args.PlanFlags(), []cli.Flag{
+		Flags: slices.Concat(changing(), []cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "undo every change of the files of this machine"},
 			&cli.StringSliceFlag{Name: "allow", Usage: "let the function at `ADDRESS` leave the host (repeatable)"},
 			&cli.BoolFlag{Name: "live", Usage: "of host release: also unbind drivers whose unbinding may hang"},

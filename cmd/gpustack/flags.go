@@ -22,7 +22,6 @@ import (
 	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
-	"gpustack/operate/node"
 )
 
 // Formats of output for people and for graphviz.
@@ -38,7 +37,8 @@ func reading(own ...cli.Flag) []cli.Flag {
 
 // changing returns the flags of a command that changes a machine, with its own.
 func changing(own ...cli.Flag) []cli.Flag {
-	return append(append(reading(own...), args.DiffFlag()), args.PlanFlags()...)
+	diff := &cli.BoolFlag{Name: "diff", Usage: "show the plan in full: each file as a diff, each write to sysfs"}
+	return append(append(reading(own...), diff), args.PlanFlags()...)
 }
 
 // changingCloud returns the flags of a command that changes a cloud, with its own.
@@ -192,14 +192,14 @@ func selectors(c *cli.Context, f *args.Faults, flag string) []pci.Selector {
 	return args.Values(f, c, flag, func(value string) (pci.Selector, error) {
 		s, err := pci.ParseSelector(value)
 		return s, meaning(c, flag, value, err, true)
-	})
+	}, nil)
 }
 
 // addresses returns the values of a flag that names functions.
 func addresses(c *cli.Context, f *args.Faults, flag string) []pci.Address {
 	return args.Values(f, c, flag, func(value string) (pci.Address, error) {
 		return address(c, flag, value)
-	})
+	}, nil)
 }
 
 // address returns one value of a flag that names functions.
@@ -218,10 +218,7 @@ func meaning(c *cli.Context, flag, value string, err error, products bool) error
 	if strings.ContainsAny(value, ",; ") {
 		return host.WithHint(err, "repeat --"+flag+" for each device")
 	}
-	var matching pci.Devices
-	if root, rootErr := host.NewRoot(c.String("root")); rootErr == nil {
-		matching = offers.Functions(root, func(root host.Root) error { return node.Settled(c.Context, root, change.Machine(root).Observe()) }).Like(value)
-	}
+	matching := offers.Functions(c.Context, c.String("root")).Like(value)
 	if len(matching) == 0 {
 		list := pci.ListFunctions()
 		if flag == "hca" || strings.HasPrefix(c.Command.HelpName, "gpustack rdma ") {
@@ -264,21 +261,10 @@ func chosen(matching pci.Devices, flag string, products bool) (values []string) 
 
 // vendors returns the values of a flag that names vendors.
 func vendors(c *cli.Context, f *args.Faults) []pci.ID {
-	return args.Values(f, c, "vendor", withHint(pci.ParseID, "10de is NVIDIA, 1002 AMD, 8086 Intel, 15b3 Mellanox"))
-}
-
-// withHint returns parse, whose errors get a hint.
-func withHint[T any](parse func(string) (T, error), hint string) func(string) (T, error) {
-	return func(value string) (T, error) {
-		v, err := parse(value)
-		if err != nil {
-			err = host.WithHint(err, hint)
-		}
-		return v, err
-	}
+	return args.Values(f, c, "vendor", pci.ParseID, host.Plain("10de is NVIDIA, 1002 AMD, 8086 Intel, 15b3 Mellanox"))
 }
 
 // classes returns the values of a flag that names classes.
 func classes(c *cli.Context, f *args.Faults) []pci.ClassPrefix {
-	return args.Values(f, c, "class", withHint(pci.ParseClassPrefix, "03 is display controllers, 0302 3D controllers, 02 network controllers, 01 disks"))
+	return args.Values(f, c, "class", pci.ParseClassPrefix, host.Plain("03 is display controllers, 0302 3D controllers, 02 network controllers, 01 disks"))
 }

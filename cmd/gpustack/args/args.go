@@ -25,8 +25,7 @@ type Line struct {
 	app       *cli.App
 	at        *cli.Command // Command, or what the program has without one
 	faults    *Faults      // unknown commands and flags
-	words     []string     // as given, without the program's name
-	flags     [][]string   // each with its value, if the value is a separate word
+	flags     []option
 	arguments []string
 
 	Shown   []string // the words, without the program's name, with the hash of each value that may contain secrets in its place
@@ -39,6 +38,13 @@ type Line struct {
 	Root    string // the value of --root, or ""
 	Release string // the value of --release, or ""
 	Tree    string // the folder into which the snapshot that --root names is unpacked, or ""
+}
+
+// option is a flag as it is given.
+type option struct {
+	words       []string // the value is a separate word, or part of the flag's
+	name, value string
+	hasValue    bool
 }
 
 // Parse splits a command line, whose first word is the program's name, for an application. It
@@ -54,7 +60,7 @@ func Parse(a *cli.App, args []string) *Line {
 
 // newLine splits the words of a command line, without the program's name.
 func newLine(a *cli.App, words []string) *Line {
-	line := &Line{app: a, at: &cli.Command{Flags: a.Flags, Subcommands: a.Commands}, faults: &Faults{}, words: words, Shown: slices.Clone(words)}
+	line := &Line{app: a, at: &cli.Command{Flags: a.Flags, Subcommands: a.Commands}, faults: &Faults{}, Shown: slices.Clone(words)}
 	for len(words) > 0 {
 		words = line.take(words)
 	}
@@ -83,15 +89,11 @@ func (l *Line) take(words []string) (rest []string) {
 // flag returns a flag of the command, or else the flag of that name of another one, for flags may
 // stand before the command, or nil.
 func (l *Line) flag(name string) cli.Flag {
-	if flag := FindFlag(l.at.Flags, name); flag != nil {
-		return flag
-	}
+	flags := slices.Clone(l.at.Flags)
 	for _, c := range Commands(l.app.Commands) {
-		if flag := FindFlag(c.Flags, name); flag != nil {
-			return flag
-		}
+		flags = append(flags, c.Flags...)
 	}
-	return FindFlag(l.app.Flags, name)
+	return FindFlag(append(flags, l.app.Flags...), name)
 }
 
 // descend consumes the name of a command.
@@ -137,29 +139,24 @@ func (l *Line) takeFlag(word string, rest []string) []string {
 	}
 	flag := l.flag(name)
 	if flag == nil && !strings.HasPrefix(word, "--") {
-		if short := l.flag(word[1:2]); short != nil && TakesValue(short) { // -ojson
-			l.flags = append(l.flags, []string{word[:2], word[2:]})
+		if short := word[1:2]; TakesValue(l.flag(short)) { // -ojson
+			l.flags = append(l.flags, option{[]string{word[:2], word[2:]}, short, word[2:], true})
 			return rest
 		}
 	}
-	follows := flag != nil && TakesValue(flag)
+	follows := TakesValue(flag)
 	if flag == nil && len(rest) > 0 {
 		isCommand := slices.ContainsFunc(l.at.Subcommands, func(c *cli.Command) bool { return c.HasName(rest[0]) })
 		follows = !isCommand && !strings.HasPrefix(rest[0], "-")
 	}
-	follows = follows && !hasValue && len(rest) > 0
-	if isSecret(flag) && (hasValue || follows) {
-		at := len(l.words) - len(rest) - 1 // of the word that is the value, or ends with it
-		if follows {
-			at, value = at+1, rest[0]
-		}
+	words := []string{word}
+	if follows && !hasValue && len(rest) > 0 {
+		words, value, hasValue, rest = append(words, rest[0]), rest[0], true, rest[1:]
+	}
+	if at := len(l.Shown) - len(rest) - 1; isSecret(flag) && hasValue { // the last word is the value, or ends with it
 		l.Shown[at] = strings.TrimSuffix(l.Shown[at], value) + host.Hash([]byte(value))
 	}
-	if follows {
-		l.flags = append(l.flags, []string{word, rest[0]})
-		return rest[1:]
-	}
-	l.flags = append(l.flags, []string{word})
+	l.flags = append(l.flags, option{words, name, value, hasValue})
 	return rest
 }
 
@@ -177,7 +174,7 @@ func FindFlag(flags []cli.Flag, name string) cli.Flag {
 	return nil
 }
 
-// TakesValue reports whether a flag has a value.
+// TakesValue reports whether a flag has a value; nil has none.
 func TakesValue(flag cli.Flag) bool {
 	documented, ok := flag.(cli.DocGenerationFlag)
 	return ok && documented.TakesValue()
@@ -191,15 +188,10 @@ func isRepeatable(flag cli.Flag) bool {
 // last returns the last value of a flag, also if the command has no such flag: a program that asks
 // for a document gets one that says so.
 func (l *Line) last(names ...string) (last string) {
-	for _, words := range l.flags {
-		name, value, hasValue := cutFlag(words[0])
-		if !slices.Contains(names, name) {
-			continue
+	for _, o := range l.flags {
+		if slices.Contains(names, o.name) {
+			last = o.value
 		}
-		if !hasValue && len(words) > 1 {
-			value = words[1]
-		}
-		last = value
 	}
 	return last
 }
@@ -212,19 +204,18 @@ func (l *Line) check() {
 		return
 	}
 	given := map[string]bool{}
-	l.flags = slices.DeleteFunc(l.flags, func(words []string) bool {
-		name, _, hasValue := cutFlag(words[0])
-		flag := FindFlag(l.at.Flags, name)
+	l.flags = slices.DeleteFunc(l.flags, func(o option) bool {
+		flag := FindFlag(l.at.Flags, o.name)
 		if flag == nil {
 			l.faults.unknown = true
-			spelling, _, _ := strings.Cut(words[0], "=") // its value may be a secret
-			l.faults.Add(UsageError("unknown flag "+spelling, l.suggestFlag(name)))
+			spelling, _, _ := strings.Cut(o.words[0], "=") // its value may be a secret
+			l.faults.Add(UsageError("unknown flag "+spelling, l.suggestFlag(o.name)))
 			return true
 		}
 		problem, full := "", flag.Names()[0]
 		switch {
-		case TakesValue(flag) && len(words) == 1 && !hasValue:
-			problem = words[0] + ": missing value"
+		case TakesValue(flag) && !o.hasValue:
+			problem = o.words[0] + ": missing value"
 		case TakesValue(flag) && !isRepeatable(flag) && given[full]: // urfave/cli drops all but the last
 			problem = "--" + full + " is given twice, and takes one value"
 		}
@@ -264,8 +255,8 @@ func alike(suggested, name string) bool {
 // Arranged returns the words in the order that urfave/cli accepts.
 func (l *Line) Arranged() []string {
 	line := append([]string{l.app.Name}, l.Path...)
-	for _, words := range l.flags {
-		line = append(line, words...)
+	for _, o := range l.flags {
+		line = append(line, o.words...)
 	}
 	if l.Tree != "" {
 		line = append(line, "--root", l.Tree)

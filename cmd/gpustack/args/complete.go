@@ -23,96 +23,74 @@ type Completion struct {
 	Next string // what is typed of the value
 	// machine is the root without --root.
 	machine string
-	values  ValueSource
 }
 
-// ValueSource returns the completions of a value by the name of its flag, or by the name that the
-// help gives it, and false for a name that it does not know.
-type ValueSource func(name string) (offers []Offer, ok bool)
+// Offers are the completions of values by the names of their flags, or by those that the help gives
+// them.
+type Offers map[string]func() []Offer
 
-// Kinds of paths that the shell completes itself.
-const (
-	filePaths = "files"
-	dirPaths  = "dirs"
-)
-
-// NewCompletion returns the completion of a command line after words. machine is the root without
-// --root.
+// NewCompletion returns the completion of the last word of a command line. machine is the root
+// without --root.
 func NewCompletion(a *cli.App, words []string, machine string) *Completion {
-	return &Completion{Line: newLine(a, words), machine: machine}
+	last := len(words) - 1
+	return &Completion{Line: newLine(a, words[:last]), Next: words[last], machine: machine}
 }
 
-// Complete returns the completions of next, and what the shell completes itself ("files", "dirs" or
-// ""), after which part of next. values are the completions of values.
-func (v *Completion) Complete(next string, values ValueSource) (offers []Offer, paths, before string) {
-	v.Next, v.values = next, values
-	line := v.Line
-	flag, assigned := v.open(), ""
+// Complete returns the completions of the word, and what the shell completes itself ("files", "dirs"
+// or ""), after which part of the word.
+func (v *Completion) Complete(values Offers) (offers []Offer, paths, before string) {
+	line, next, flag := v.Line, v.Next, v.Line.open()
 	if name, value, hasValue := cutFlag(next); flag == nil && hasValue && strings.HasPrefix(next, "-") {
-		if flag = line.flag(name); flag == nil || !TakesValue(flag) {
+		if flag = line.flag(name); !TakesValue(flag) {
 			return nil, "", ""
 		}
-		assigned, v.Next = strings.TrimSuffix(next, value), value
+		before, v.Next = strings.TrimSuffix(next, value), value
 	}
 	switch {
 	case flag != nil:
-		offers, paths = v.ofFlag(flag)
+		offers, paths = v.ofFlag(flag, values)
 	case strings.HasPrefix(next, "-"):
 		offers = line.flagOffers()
 	case line.Unknown:
 	case len(line.at.Subcommands) > 0:
 		offers = host.Map(shown(line.at.Subcommands), func(c *cli.Command) Offer { return Offer{c.Name, c.Usage} })
 	case line.Command != nil:
-		offers, paths = v.ofArgument(strings.Fields(line.Command.ArgsUsage))
+		offers, paths = line.ofArgument(values)
 	}
-	offers = slices.DeleteFunc(offers, func(o Offer) bool { return o.Word == "" || !strings.HasPrefix(o.Word, v.Next) })
+	offers = host.Filter(host.Union(nil, offers...), func(o Offer) bool { return o.Word != "" && strings.HasPrefix(o.Word, v.Next) })
 	for i := range offers {
-		offers[i].Word = assigned + offers[i].Word
+		offers[i].Word = before + offers[i].Word
 	}
-	before = assigned
-	if flag != nil && isRoleFiles(flag) {
+	if flag != nil && strings.HasPrefix(ValueName(flag), "[ROLE=]FILE") { // [ROLE=]FILE[,FILE]
 		before += v.Next[:strings.LastIndexAny(v.Next, "=,")+1]
 	}
 	return offers, paths, before
 }
 
 // open returns the flag whose value the next word is, or nil.
-func (v *Completion) open() cli.Flag {
-	l := v.Line
-	if len(l.flags) == 0 || l.flags[len(l.flags)-1][0] != l.words[len(l.words)-1] {
-		return nil
-	}
-	name, _, hasValue := cutFlag(l.words[len(l.words)-1])
-	if flag := l.flag(name); flag != nil && TakesValue(flag) && !hasValue {
-		return flag
+func (l *Line) open() cli.Flag {
+	if last := len(l.flags) - 1; last >= 0 && !l.flags[last].hasValue {
+		if flag := l.flag(l.flags[last].name); TakesValue(flag) {
+			return flag
+		}
 	}
 	return nil
 }
 
 // ofFlag completes the value of a flag.
-func (v *Completion) ofFlag(flag cli.Flag) ([]Offer, string) {
+func (v *Completion) ofFlag(flag cli.Flag, values Offers) ([]Offer, string) {
 	if choice, ok := flag.(ChoiceFlag); ok {
 		return WordOffers(choice.Words...), ""
 	}
 	if p, ok := flag.(PathFlag); ok && p.Rules().Below && v.Line.last("root") != "" {
 		return v.filesBelow(), ""
 	}
-	if offers, ok := v.values(flag.Names()[0]); ok {
-		return offers, ""
-	}
-	if isRoleFiles(flag) {
-		offers, _ := v.values("ROLE")
-		return offers, filePaths
-	}
-	return v.named(ValueName(flag))
+	return values.named(flag.Names()[0], ValueName(flag))
 }
 
-// isRoleFiles reports whether a value of a flag is [ROLE=]FILE[,FILE].
-func isRoleFiles(flag cli.Flag) bool { return strings.HasPrefix(ValueName(flag), "[ROLE=]FILE") }
-
-// ofArgument completes an argument of the command, which has these names.
-func (v *Completion) ofArgument(names []string) ([]Offer, string) {
-	n := len(v.Line.arguments)
+// ofArgument completes an argument of the command.
+func (l *Line) ofArgument(values Offers) ([]Offer, string) {
+	n, names := len(l.arguments), strings.Fields(l.Command.ArgsUsage)
 	if last := len(names) - 1; last >= 0 && strings.HasSuffix(names[last], "...") && !strings.HasSuffix(names[last], "]...") {
 		n = min(n, last) // it can be repeated
 	}
@@ -124,18 +102,20 @@ func (v *Completion) ofArgument(names []string) ([]Offer, string) {
 		return WordOffers(strings.Split(name, "|")...), ""
 	}
 	name, _, _ = strings.Cut(name, "[")
-	return v.named(name)
+	return values.named(name)
 }
 
-// named completes a value by the name that the help gives it.
-func (v *Completion) named(name string) ([]Offer, string) {
-	switch offers, ok := v.values(name); {
-	case ok:
-		return offers, ""
-	case strings.Contains(name, "FILE"):
-		return nil, filePaths
-	case strings.Contains(name, "DIR"):
-		return nil, dirPaths
+// named completes a value by its names.
+func (o Offers) named(names ...string) ([]Offer, string) {
+	for _, name := range names {
+		switch of := o[name]; {
+		case of != nil:
+			return of(), ""
+		case strings.Contains(name, "FILE"):
+			return nil, "files"
+		case strings.Contains(name, "DIR"):
+			return nil, "dirs"
+		}
 	}
 	return nil, ""
 }
@@ -154,27 +134,18 @@ func WordOffers(words ...string) []Offer {
 // Dir returns the value of --root.
 func (v *Completion) Dir() string { return cmp.Or(v.Line.last("root"), v.machine) }
 
-// Root returns the machine that --root names, and false if there is none.
-func (v *Completion) Root() (host.Root, bool) {
-	root, err := host.NewRoot(v.Dir())
-	return root, err == nil
-}
-
 // filesBelow offers files of the machine below --root, which the shell would look for on its own
 // machine.
-func (v *Completion) filesBelow() (offers []Offer) {
+func (v *Completion) filesBelow() []Offer {
 	if v.Next == "" {
-		return []Offer{{"/", ""}}
+		return WordOffers("/")
 	}
-	root, ok := v.Root()
+	root, err := host.NewRoot(v.Dir())
 	dir := v.Next[:strings.LastIndex(v.Next, "/")+1]
-	if !ok || !path.IsAbs(dir) {
+	if err != nil || !path.IsAbs(dir) {
 		return nil
 	}
-	names, err := root.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
+	names, _ := root.ReadDir(dir) // what cannot be read has no completions
 	return host.Map(names, func(name string) Offer {
 		word := dir + name
 		if _, err := root.ReadDir(word); err == nil {
@@ -188,15 +159,10 @@ func (v *Completion) filesBelow() (offers []Offer) {
 // already and can be given only once.
 func (l *Line) flagOffers() (offers []Offer) {
 	for _, flag := range l.at.Flags {
-		given := slices.ContainsFunc(l.flags, func(words []string) bool {
-			name, _, _ := cutFlag(words[0])
-			return slices.Contains(flag.Names(), name)
-		})
-		if given && !isRepeatable(flag) {
-			continue
+		given := slices.ContainsFunc(l.flags, func(o option) bool { return slices.Contains(flag.Names(), o.name) })
+		if _, usage := DescribeFlag(flag); !given || isRepeatable(flag) {
+			offers = append(offers, Offer{"--" + flag.Names()[0], usage})
 		}
-		_, usage := DescribeFlag(flag)
-		offers = append(offers, Offer{"--" + flag.Names()[0], usage})
 	}
 	return append(offers, Offer{"--help", "show help"})
 }

@@ -35,13 +35,15 @@ func (f *Faults) Add(err error) {
 	}
 }
 
-// AddEach adds each of joined errors of a value, with what comes before its text, and a hint or "".
+// AddEach adds each of joined errors of a value, with what comes before its text, and a hint, or nil
+// for its own.
 func (f *Faults) AddEach(before string, err error, hint host.Text) {
-	if err == nil {
-		return
-	}
 	for _, fault := range host.Split(err) {
-		f.Add(UsageError(before+fault.Error(), hint))
+		own := hint
+		if own == nil {
+			own = host.HintOf(fault)
+		}
+		f.Add(UsageError(before+fault.Error(), own))
 	}
 }
 
@@ -110,13 +112,12 @@ func Number(s string) (int, error) {
 // Err returns all errors, or nil. An error in the command line without a hint gets the one that
 // names the help of the command.
 func (f *Faults) Err() error {
-	all := slices.Clone(f.all)
-	for i, err := range all {
+	return errors.Join(host.Map(f.all, func(err error) error {
 		if _, ok := err.(usageError); ok { //nolint:errorlint // an error that wraps one has a hint
-			all[i] = host.WithHint(err, f.SeeHelp())
+			return host.WithHint(err, f.SeeHelp())
 		}
-	}
-	return errors.Join(all...)
+		return err
+	})...)
 }
 
 // SeeHelp returns the hint that names the help of the command.
@@ -163,7 +164,8 @@ func (f *Faults) Choice(c *cli.Context, name string) string {
 	return value
 }
 
-// Value parses the value of a flag, the zero value unless it is given. hint is that of each error.
+// Value parses the value of a flag, the zero value unless it is given. hint is that of each error, or nil for
+// its own.
 func Value[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T, error), hint host.Text) (value T) {
 	if !c.IsSet(flag) {
 		return value
@@ -173,18 +175,14 @@ func Value[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T,
 	return value
 }
 
-// Values parses each value of a repeatable flag.
-func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T, error)) []T {
-	var list []T
+// Values parses each value of a repeatable flag. hint is that of each error, or nil for its own.
+func Values[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T, error), hint host.Text) (list []T) {
 	for _, s := range c.StringSlice(flag) {
 		v, err := parse(s)
-		if err != nil {
-			for _, fault := range host.Split(err) {
-				f.Add(UsageError("--"+flag+": "+fault.Error(), host.HintOf(fault)))
-			}
-			continue
+		f.AddEach("--"+flag+": ", err, hint)
+		if err == nil {
+			list = append(list, v)
 		}
-		list = append(list, v)
 	}
 	return list
 }

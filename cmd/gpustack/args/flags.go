@@ -50,11 +50,6 @@ func DocumentsFlag(name, usage string) cli.Flag {
 	return manyPaths{&cli.StringSliceFlag{Name: name, Usage: usage + "; a folder, or - (repeatable)"}, PathRules{Stdin: true}}
 }
 
-// DiffFlag returns the flag that prints plans in full.
-func DiffFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "diff", Usage: "show the plan in full: each file as a diff, each write to sysfs"}
-}
-
 // AnswerFlags returns the flags that answer the question of a command, and the one that prints no
 // plan.
 func AnswerFlags() []cli.Flag {
@@ -86,21 +81,17 @@ func Recorded(c *cli.Context) string {
 	}
 	for _, flag := range c.Command.Flags {
 		name := flag.Names()[0]
-		if !c.IsSet(name) || isOfRun(name) {
+		switch {
+		case !c.IsSet(name) || isOfRun(name):
 			continue
-		}
-		values := []string{c.String(name)}
-		switch value := c.Value(name).(type) {
-		case bool:
+		case !TakesValue(flag):
 			text += " --" + name
-			if !value {
+			if !c.Bool(name) {
 				text += "=false"
 			}
 			continue
-		case cli.StringSlice:
-			values = value.Value()
 		}
-		for _, v := range values {
+		for _, v := range flagValues(c, name) {
 			if isSecret(flag) {
 				v = host.Hash([]byte(v))
 			}

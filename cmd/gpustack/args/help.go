@@ -36,18 +36,17 @@ func (l *Line) HelpText() string {
 // AppHelp returns the help of the program.
 func AppHelp(a *cli.App) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "gpustack: %s\n\n", a.Usage)
-	var tree []*cli.Command
-	for i, c := range a.Commands {
-		if tree = append(tree, c); i+1 < len(a.Commands) && a.Commands[i+1].Category == c.Category {
-			continue
+	fmt.Fprintf(&b, "gpustack: %s\n", a.Usage)
+	category := ""
+	for _, c := range a.Commands {
+		list := listCommands("", []*cli.Command{c})
+		if list != "" && c.Category != category {
+			category = c.Category
+			fmt.Fprintf(&b, "\n%s\n", strings.ToUpper(category))
 		}
-		if list := listCommands("", tree); list != "" {
-			fmt.Fprintf(&b, "%s\n%s\n", strings.ToUpper(c.Category), list)
-		}
-		tree = nil
+		b.WriteString(list)
 	}
-	return b.String() + "\"gpustack COMMAND --help\" shows examples and options, \"gpustack help COMMAND\" the whole page.\n\n" +
+	return b.String() + "\n\"gpustack COMMAND --help\" shows examples and options, \"gpustack help COMMAND\" the whole page.\n\n" +
 		"\"gpustack --version\" prints the version.\n"
 }
 
@@ -133,14 +132,7 @@ func listFlags(flags []cli.Flag) string {
 // DescribeFlag returns a flag's synopsis ("-o, --output FORMAT") and its description. The word in
 // backquotes in its usage is the name of its value.
 func DescribeFlag(flag cli.Flag) (spelling, usage string) {
-	var names []string
-	for _, name := range flag.Names() {
-		if len(name) == 1 {
-			names = append([]string{"-" + name}, names...)
-		} else {
-			names = append(names, "--"+name)
-		}
-	}
+	names := host.Reversed(host.Map(flag.Names(), func(name string) string { return strings.Repeat("-", min(len(name), 2)) + name }))
 	spelling = strings.Join(names, ", ")
 	documented := flag.(cli.DocGenerationFlag)
 	before, rest, _ := strings.Cut(documented.GetUsage(), "`")

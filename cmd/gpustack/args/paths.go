@@ -86,11 +86,8 @@ func (f *Faults) Paths(c *cli.Context) {
 
 // flagValues returns the values of a flag that takes one or several.
 func flagValues(c *cli.Context, name string) []string {
-	if values := c.StringSlice(name); values != nil {
+	if values := c.StringSlice(name); values != nil || !c.IsSet(name) {
 		return values
-	}
-	if !c.IsSet(name) {
-		return nil
 	}
 	return []string{c.String(name)}
 }
