@@ -135,11 +135,18 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 // encodeYAML returns the same document as a text in JSON in YAML.
 func encodeYAML(text []byte) ([]byte, error) {
 	var document yaml.Node
+	err := yaml.Unmarshal(text, &document)
+	if err == nil {
+		err = plainStyle(&document)
+	}
+	if err != nil {
+		return nil, err
+	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	err := errors.Join(yaml.Unmarshal(text, &document), plainStyle(&document), e.Encode(&document), e.Close()) // in this order
-	return b.Bytes(), err
+	err = e.Encode(&document)
+	return b.Bytes(), errors.Join(err, e.Close())
 }
 
 // plainStyle removes JSON's braces and quotes, except those of empty lists and of strings that
