@@ -174,9 +174,9 @@ func planEntries(files edit.Files, entries []typeOne, want Want, variables strin
 		switch change := want.Change(after); {
 		case change.IsZero():
 		case variables != "" && len(change.Drop) > 0:
-			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, ErrNotInEffect, variables, change.Drop)
+			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, errSetElsewhere, variables, change.Drop)
 		default:
-			return nil, fmt.Errorf("%s: %w", e.name, ErrNotInEffect)
+			return nil, fmt.Errorf("%s: %w", e.name, errForInit)
 		}
 		if err := checkArgs(e, was(e), after, want); err != nil {
 			return nil, err
@@ -255,7 +255,7 @@ func planCmdline(files edit.Files, f *edit.File, want Want) (edit.Change, error)
 	content := editCmdline(f.Content, want.Change(before))
 	c, err := files.Put(kernelCmdline, content, f.Mode, false)
 	if err == nil && !want.Change(cmdlineArgs(c.After.Content)).IsZero() {
-		err = fmt.Errorf("%s: %w", kernelCmdline, ErrNotInEffect)
+		err = fmt.Errorf("%s: %w", kernelCmdline, errForInit)
 	}
 	c.Meaning = &edit.Meaning{Grammar: meaningCmdline, Values: values(before, cmdlineArgs(content))}
 	return c, err

@@ -389,6 +389,10 @@ func TestEntriesRefused(t *testing.T) {
 			if err == nil || err.Error() != test.want || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("%v, want %s", err, test.want)
 			}
+			// Files of entries and the environment must not be renamed.
+			if hint := host.HintOf(err).String(); strings.Contains(hint, "rename") {
+				t.Error(hint)
+			}
 		})
 	}
 }

@@ -39,9 +39,17 @@ const (
 	grubNormal = "GRUB_CMDLINE_LINUX_DEFAULT"
 )
 
-// ErrNotInEffect is the error of planned arguments that would not reach the kernel.
-var ErrNotInEffect = host.WithHint(errors.New("the arguments would not take effect"),
-	"edit that file so that it keeps the variable's previous value, or rename it to sort before zz-gpustack.cfg; what follows -- is for init: remove it")
+// Errors of planned arguments that would not reach the kernel.
+var (
+	ErrNotInEffect = errors.New("the arguments would not take effect")
+	// errOverruled is that of a file of GRUB's variables.
+	errOverruled = host.WithHint(ErrNotInEffect, "edit that file so that it keeps the variable's previous value and has no --, "+
+		"what follows which is for init, or rename it to sort before zz-gpustack.cfg")
+	// errForInit is that of arguments after which others are not the kernel's.
+	errForInit = host.WithHint(ErrNotInEffect, "what follows -- is for init: remove it there")
+	// errSetElsewhere is that of arguments that another program has set.
+	errSetElsewhere = host.WithHint(ErrNotInEffect, "remove them from what sets the variable, such as tuned's profile")
+)
 
 // Grub is GRUB's configuration, evaluated without gpustack's own part of it.
 type Grub struct {
@@ -342,11 +350,11 @@ func (g Grub) verify(ours string, wanted Want) error {
 	}
 	if got := grubArgs(values); !slices.Equal(got, want) || !wanted.Change(got).IsZero() {
 		return fmt.Errorf("%s: %w: the kernel would get %q instead of %q",
-			last, ErrNotInEffect, got.String(), want.String())
+			last, errOverruled, got.String(), want.String())
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if name != grubAlways && name != grubNormal && name != "_" && values[name] != g.values[name] {
-			return fmt.Errorf("%s: %w: %s would change to %q", last, ErrNotInEffect, name, values[name])
+			return fmt.Errorf("%s: %w: %s would change to %q", last, errOverruled, name, values[name])
 		}
 	}
 	return nil
