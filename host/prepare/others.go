@@ -139,10 +139,13 @@ func (n node) taken(s modprobe.Stated, staying []pci.Address) (warnings []string
 			continue
 		}
 		refused[r.Address] = true
-		code, _ := r.Refusal()
+		code, allow := r.Refusal()
 		reason := fmt.Sprintf("%s; %s in %s matches it", r.Reason, s, s.Place())
-		err := host.WithHint(errors.New(reason), host.Textf("remove the ids of functions that remain with the host from %s, "+
-			"or let them leave: --device and --allow ADDRESS", s.Place()))
+		hint := "remove the ids of functions that remain with the host from " + s.Place()
+		if allow != "" {
+			hint += ", or let them leave: --device and --allow ADDRESS"
+		}
+		err := host.WithHint(errors.New(reason), hint)
 		errs = append(errs, &gate.Refusal{Address: r.Address, Reason: reason, Absolute: true, Err: err, Code: code, File: s.File})
 	}
 	for _, a := range staying {

@@ -112,6 +112,21 @@ func TestForeignIDs(t *testing.T) {
 	}
 }
 
+// TestForeignIDsOfRoot: where no option lifts the refusal, its hint names none.
+func TestForeignIDsOfRoot(t *testing.T) {
+	const all = "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=ffffffff:ffffffff\n-- proc/mounts --\n/dev/root / ext4 rw 0 0\n"
+	_, err := plan(t, hosttest.Lay(t, node{CPU: "GenuineIntel", More: withSystemd + all}.Archive()), selection.Options{})
+	var refusal *selection.Refused
+	if !errors.As(err, &refusal) {
+		t.Fatal(err)
+	}
+	for _, err := range refusal.Errors {
+		if hint := host.HintOf(err).String(); !strings.HasSuffix(hint, "from /etc/modprobe.d/vfio.conf:1") {
+			t.Errorf("%v: %s", err, hint)
+		}
+	}
+}
+
 // TestBlacklistOfOthers: gpustack=off does not disable a blacklist that others have written. It
 // leaves a GPU without a driver if it keeps every driver of the host from it.
 func TestBlacklistOfOthers(t *testing.T) {
