@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 var now = time.Date(2026, 11, 21, 3, 0, 0, 0, time.UTC)
@@ -597,9 +599,7 @@ func TestCases(t *testing.T) {
 				s.change(&f)
 			}
 			place(&f)
-			if got := describe(Classify(s.device, f)); got != s.want {
-				t.Errorf("%s\nwant %s", got, s.want)
-			}
+			hosttest.Equal(t, s.want, describe(Classify(s.device, f)))
 		})
 	}
 }
@@ -737,9 +737,7 @@ func TestEvidence(t *testing.T) {
 		Instance: instance("active @gpu2"), Migrations: []Migration{migration("migration migrating gpu1 gpu2")}}
 	want := "instance 1f975a18… active on gpu2; migration 12 (migration) 'migrating' gpu1->gpu2, unchanged for 3 h; nova-compute on gpu1 up"
 	place(&f)
-	if got := Classify(device(gpu1, StatusAllocated, u), f).Evidence; got != want {
-		t.Errorf("%s\nwant %s", got, want)
-	}
+	hosttest.Equal(t, want, Classify(device(gpu1, StatusAllocated, u), f).Evidence)
 }
 
 // TestPlan: the migrations of one instance are closed together, as far as that is proved; a finding

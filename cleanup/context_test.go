@@ -27,9 +27,7 @@ func TestParseContext(t *testing.T) {
 			if err == nil {
 				got = fmt.Sprintf("migration %d, %v", c.Migration, c.Moved)
 			}
-			if got != test.want {
-				t.Errorf("%s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }

@@ -146,9 +146,7 @@ func TestRead(t *testing.T) {
 				}
 			}
 			for _, text := range test.texts {
-				if err == nil || !strings.Contains(err.Error(), text) {
-					t.Errorf("error %v without %q", err, text)
-				}
+				hosttest.ContainsIn(t, "error", text, fmt.Sprint(err))
 			}
 			if test.errs != nil || test.texts != nil {
 				return
@@ -168,9 +166,7 @@ func TestRead(t *testing.T) {
 				}
 				got = append(got, text)
 			}
-			if all := strings.Join(append(got, f.Warnings...), "; "); all != test.want {
-				t.Errorf("got  %s\nwant %s", all, test.want)
-			}
+			hosttest.Equal(t, test.want, strings.Join(append(got, f.Warnings...), "; "))
 		})
 	}
 }
@@ -221,9 +217,7 @@ func TestUse(t *testing.T) {
 		}
 		f, err := read(documents...)
 		hosttest.NoError(t, err)
-		if got := f.Nodes[0].Use(f.Nodes[0].GPUs()[0]); got != test.want {
-			t.Errorf("%s: %s, not %s", name, got, test.want)
-		}
+		hosttest.EqualIn(t, name, test.want, f.Nodes[0].Use(f.Nodes[0].GPUs()[0]))
 	}
 }
 
@@ -380,9 +374,7 @@ func TestOdd(t *testing.T) {
 			for _, l := range layouts {
 				shapes = append(shapes, fmt.Sprintf("%d×%d", len(l.GPUs), len(l.Nodes)))
 			}
-			if all := strings.Join(shapes, " "); all != test.layouts {
-				t.Errorf("layouts %s, not %s", all, test.layouts)
-			}
+			hosttest.EqualIn(t, "layouts", test.layouts, strings.Join(shapes, " "))
 			for _, o := range f.Odd(layouts, now, test.maxAge) {
 				text := fmt.Sprintf("%s %s", o.Node, o.What)
 				if o.What != fleet.OldReport && o.What != fleet.FutureReport {
@@ -536,9 +528,7 @@ func TestParseZones(t *testing.T) {
 			t.Errorf("%s: error %v, not %v", name, err, test.err)
 		}
 		for _, text := range test.says {
-			if err == nil || !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: error %v without %q", name, err, text)
-			}
+			hosttest.ContainsIn(t, name+": error", text, fmt.Sprint(err))
 		}
 		var got []string
 		for _, h := range z.Hosts {
@@ -896,9 +886,7 @@ func TestPlanHolds(t *testing.T) {
 			for _, n := range w.Nodes {
 				want := map[fleet.WaveKind]string{fleet.Interrupted: isDrained, fleet.Last: hasGuests, fleet.Canary: isRegular,
 					fleet.Regular: isRegular}[w.Kind]
-				if are[n.Name] != want {
-					t.Errorf("seed %d: %s is in a wave of kind %s, and is %s", seed, n.Name, w.Kind, are[n.Name])
-				}
+				hosttest.EqualIn(t, fmt.Sprintf("seed %d: %s is in a wave of kind %s", seed, n.Name, w.Kind), want, are[n.Name])
 				are[n.Name] = "placed"
 				for _, zone := range in[n.Name] {
 					for product, gpus := range free[n.Name] {
@@ -966,9 +954,7 @@ func TestPlace(t *testing.T) {
 			continue
 		}
 		p.Waves = nil
-		if got := strings.Join(planText(p), "; "); got != test.want {
-			t.Errorf("%s: %s, not %s", name, got, test.want)
-		}
+		hosttest.EqualIn(t, name, test.want, strings.Join(planText(p), "; "))
 	}
 }
 

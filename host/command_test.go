@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestCommand: a command is printed as a shell reads it, and one that is made from another one
@@ -33,8 +34,6 @@ func TestShellWord(t *testing.T) {
 	for word, want := range map[string]string{
 		"0000:84:00.0": "0000:84:00.0", "/etc/nova/nova.conf": "/etc/nova/nova.conf", "": "''", "my node": "'my node'", "it's": `'it'\''s'`, "$HOME": "'$HOME'",
 	} {
-		if got := host.ShellWord(word); got != want {
-			t.Errorf("%q: got %s, want %s", word, got, want)
-		}
+		hosttest.EqualIn(t, word, want, host.ShellWord(word))
 	}
 }

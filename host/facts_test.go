@@ -48,9 +48,7 @@ func TestReadFacts(t *testing.T) {
 			got := strings.Join([]string{
 				orDash(facts.Hostname), orDash(facts.Kernel), orDash(facts.Distribution), orDash(facts.CPUVendor), orDash(facts.BootLoader),
 			}, "|")
-			if got != test.want {
-				t.Errorf("facts %s, want %s", got, test.want)
-			}
+			hosttest.EqualIn(t, "facts", test.want, got)
 			hosttest.EqualIn(t, "warnings", test.warnings, warnings)
 		})
 	}

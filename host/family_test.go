@@ -19,11 +19,7 @@ func TestFamily(t *testing.T) {
 		"ID=sles\n":                                    "the packages of this distribution: apt-get install libcuda1, or dnf install nvidia-driver-cuda",
 		"ID=arch\n":                                    "the packages of this distribution: apt-get install libcuda1, or dnf install nvidia-driver-cuda",
 	} {
-		if got := host.ReadFamily(hosttest.Lay(t, "-- etc/os-release --\n"+release)).Install(p); got != want {
-			t.Errorf("%q: %q, want %q", release, got, want)
-		}
+		hosttest.EqualIn(t, release, want, host.ReadFamily(hosttest.Lay(t, "-- etc/os-release --\n"+release)).Install(p))
 	}
-	if got := host.ReadFamily(hosttest.Lay(t, "mkdir etc\n")); got != host.UnknownFamily {
-		t.Errorf("without os-release: %q", got)
-	}
+	hosttest.EqualIn(t, "without os-release", host.UnknownFamily, host.ReadFamily(hosttest.Lay(t, "mkdir etc\n")))
 }

@@ -47,9 +47,7 @@ func TestOnce(t *testing.T) {
 	read("xxx", false, head("etc/long", 3))
 	read(strings.Repeat("x", 99)+"\n", false, file("etc/long"))
 	read("xxxxxxx", false, head("etc/./long", 7))
-	if got := c.of["etc/long"]; got != 2 {
-		t.Errorf("read %d times, and the second reader needed more than the first", got)
-	}
+	hosttest.EqualIn(t, "times read", 2, c.of["etc/long"])
 	var readers sync.WaitGroup
 	for range 9 {
 		readers.Go(func() { read("ab\n", false, head("etc/short", 9)) })
@@ -66,9 +64,7 @@ func TestOnce(t *testing.T) {
 	}
 	readers.Wait()
 	for _, name := range []string{"etc/short", "etc/empty", "etc"} {
-		if c.of[name] != 1 {
-			t.Errorf("%s: read %d times", name, c.of[name])
-		}
+		hosttest.EqualIn(t, name+": times read", 1, c.of[name])
 	}
 	hosttest.NoError(t, os.WriteFile(root.Path("etc/absent"), []byte("now"), 0o644))
 	read("", true, file("etc/absent"))

@@ -114,9 +114,7 @@ symlink real/device/dangling -> none
 // kernel resolves its paths.
 func TestRootWithoutOpenat2(t *testing.T) {
 	with := rootAnswers(t)
-	if place := with["place in tree by a link of etc/absolute"]; place != "/usr/lib/file" {
-		t.Errorf("etc/absolute leads to %q", place)
-	}
+	hosttest.EqualIn(t, "etc/absolute leads to", "/usr/lib/file", with["place in tree by a link of etc/absolute"])
 	for _, test := range []struct{ root, name, want string }{
 		{"tree", "etc/absolute", `"text\n", is a file, exists`},
 		{"tree", "etc/climbing", `"text\n", is a file, exists`},
@@ -126,9 +124,7 @@ func TestRootWithoutOpenat2(t *testing.T) {
 		{"tree", "", `/: not a regular file, ["etc" "usr"], exists`},
 		{"/", "dev/null", "/dev/null: not a regular file, is a file, exists"},
 	} {
-		if got := with[test.root+" "+test.name]; got != test.want {
-			t.Errorf("%q of %s: %s, want %s", test.name, test.root, got, test.want)
-		}
+		hosttest.EqualIn(t, test.name+" of "+test.root, test.want, with[test.root+" "+test.name])
 	}
 	for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
 		t.Run(errno.Error(), func(t *testing.T) {

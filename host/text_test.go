@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 // TestText: a text keeps its commands as data until it is printed, also as a part of another text,
@@ -34,9 +35,7 @@ func TestText(t *testing.T) {
 			}
 			return "<" + strings.Join(words, " ") + ">"
 		})
-		if got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
+		hosttest.Equal(t, want, got)
 	}
 	const plain = "'gpustack undo 3 --root 'a b'' undoes 3"
 	if text, err := json.Marshal(inner); inner.String() != plain || string(text) != `"`+plain+`"` {
@@ -69,8 +68,6 @@ func TestForeignText(t *testing.T) {
 		"an argument that ends a part":  {host.Textf("%s.", scan.Arg("a\x03b\x1e\x1fc").Flag("all")), "gpustack host scan 'a?b??c' --all."},
 		"a constant with an odd string": {host.Plain("rm " + "a\x1b[2J"), "rm a?[2J"},
 	} {
-		if got := test.text.String(); got != test.want {
-			t.Errorf("%s: got %q, want %q", what, got, test.want)
-		}
+		hosttest.EqualIn(t, what, test.want, test.text.String())
 	}
 }

@@ -83,7 +83,5 @@ func TestBootUnit(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	out := run(t, "systemd-analyze", "cat-config", "--root="+dir, "systemd/system/multi-user.target")
-	if !strings.Contains(out, "\nWants="+steps.Unit+"\n") {
-		t.Errorf("multi-user.target does not want the unit:\n%s", out)
-	}
+	hosttest.ContainsIn(t, "multi-user.target does not want the unit", "\nWants="+steps.Unit+"\n", out)
 }

@@ -132,9 +132,7 @@ fi
 			continue
 		}
 		for _, text := range texts {
-			if !strings.Contains(string(out), text) {
-				t.Errorf("%s: podman does not print %q:\n%s", s.name, text, out)
-			}
+			hosttest.ContainsIn(t, s.name+": what podman prints", text, string(out))
 		}
 		if starts {
 			started++

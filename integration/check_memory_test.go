@@ -126,9 +126,7 @@ func TestCheckForeignCache(t *testing.T) {
 	if got != want || talk != "gpustack: warning: "+warning+"\n" || again != status {
 		t.Errorf("exit status %d, want %d: %s\n%s", again, status, talk, got)
 	}
-	if read(t, file) != lie {
-		t.Error("the file of another user's folder was replaced")
-	}
+	hosttest.EqualIn(t, "the file of another user's folder was replaced", lie, read(t, file))
 }
 
 // TestCheckReadOnly: without a place to remember images, host check prints the same.

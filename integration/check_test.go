@@ -173,9 +173,7 @@ func TestPreparable(t *testing.T) {
 				default:
 					t.Errorf("host prepare: exit status %d\n%s%s", status, stdout, stderr)
 				}
-				if want := map[bool]int{true: 1, false: 2}[verdict == "unknown"]; checked != want {
-					t.Errorf("%s: exit status %d", verdict, checked)
-				}
+				hosttest.EqualIn(t, verdict+": exit status", map[bool]int{true: 1, false: 2}[verdict == "unknown"], checked)
 			})
 		}
 	})

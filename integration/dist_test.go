@@ -102,9 +102,7 @@ func TestDist(t *testing.T) {
 		run(t, "gpg", "--verify", filepath.Join(first.dir, "SHA256SUMS.asc"), filepath.Join(first.dir, "SHA256SUMS"))
 	})
 	t.Run("version", func(t *testing.T) {
-		if out := run(t, first.program, "--version"); !strings.Contains(out, distDescribe) {
-			t.Errorf("--version: %s", out)
-		}
+		hosttest.ContainsIn(t, "--version", distDescribe, run(t, first.program, "--version"))
 		// Both package managers sort the versions of .ci/dist/main_test.go alike.
 		versions := []string{"0~20261122170509.g4d2234a", "1.2.3~rc1", distVersion, "1.2.3", "1.2.3+5.g0a1b2c3", "1.2.4"}
 		for i, older := range versions[:len(versions)-1] {
@@ -267,9 +265,7 @@ func testDeb(t *testing.T, d dist) {
 		// Without sizes, as the binaries differ.
 		contents[arch] = regexp.MustCompile(`root/root +\d+`).ReplaceAllString(run(t, "dpkg-deb", "--contents", deb), "root/root")
 		for field, want := range map[string]string{"Package": "gpustack-nova", "Version": distVersion + "-1", "Architecture": arch, "Depends": "", "Conflicts": ""} {
-			if got := strings.TrimSpace(run(t, "dpkg-deb", "--field", deb, field)); got != want {
-				t.Errorf("%s: %s", field, got)
-			}
+			hosttest.EqualIn(t, field, want, strings.TrimSpace(run(t, "dpkg-deb", "--field", deb, field)))
 		}
 		if control := strings.Fields(run(t, "sh", "-c", `dpkg-deb --ctrl-tarfile "$0" | tar -t`, deb)); !slices.Equal(control, []string{"./control", "./md5sums"}) {
 			t.Errorf("control files: %q", control)
@@ -286,9 +282,7 @@ func testDeb(t *testing.T, d dist) {
 	}
 	before := holds(t, root)
 	dpkg("-i", d.file(t, "*_"+runtime.GOARCH+".deb"))
-	if out := dpkg("--verify"); out != "" {
-		t.Errorf("dpkg --verify: %s", out)
-	}
+	hosttest.EqualIn(t, "dpkg --verify", "", dpkg("--verify"))
 	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/bin/gpustack", "usr/share/man/man8/gpustack.8.gz",
 		"usr/share/bash-completion/completions/gpustack",
 		"usr/share/zsh/vendor-completions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish",
@@ -309,21 +303,15 @@ func testRPM(t *testing.T, d dist) {
 		if status != 0 || talk != "" || !strings.Contains(out, "; 0 errors, 0 warnings,") {
 			t.Errorf("rpmlint: exit status %d\n%s%s", status, out, talk)
 		}
-		if out := run(t, "rpm", "-K", file); out != file+": digests OK\n" {
-			t.Errorf("rpm -K: %s", out)
-		}
+		hosttest.EqualIn(t, "rpm -K", file+": digests OK\n", run(t, "rpm", "-K", file))
 		for _, line := range strings.Fields(run(t, "rpm", "-qp", "--queryformat", "[%{REQUIRENAME}\n]", file)) {
 			if !strings.HasPrefix(line, "rpmlib(") {
 				t.Errorf("requires %s", line)
 			}
 		}
 		want := "gpustack-nova " + distVersion + " 1 " + machine[arch] + " localhost 1700000000 Apache-2.0"
-		if out := run(t, "rpm", "-qp", "--queryformat", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{BUILDHOST} %{BUILDTIME} %{LICENSE}", file); out != want {
-			t.Errorf("%s", out)
-		}
-		if out := run(t, "rpm", "-qp", "--scripts", "--triggers", "--configfiles", file); out != "" {
-			t.Errorf("scripts or configuration files: %s", out)
-		}
+		hosttest.Equal(t, want, run(t, "rpm", "-qp", "--queryformat", "%{NAME} %{VERSION} %{RELEASE} %{ARCH} %{BUILDHOST} %{BUILDTIME} %{LICENSE}", file))
+		hosttest.EqualIn(t, "scripts or configuration files", "", run(t, "rpm", "-qp", "--scripts", "--triggers", "--configfiles", file))
 	}
 	root := newMachine(t)
 	rpm := func(args ...string) string {
@@ -332,9 +320,7 @@ func testRPM(t *testing.T, d dist) {
 	}
 	before := holds(t, root)
 	rpm("-i", d.file(t, "*."+machine[runtime.GOARCH]+".rpm"))
-	if out := rpm("-V", "gpustack-nova"); out != "" {
-		t.Errorf("rpm -V: %s", out)
-	}
+	hosttest.EqualIn(t, "rpm -V", "", rpm("-V", "gpustack-nova"))
 	checkInstalled(t, root, before, []string{"usr/sbin/gpustack", "usr/share/man/man8/gpustack.8.gz", "usr/share/bash-completion/completions/gpustack",
 		"usr/share/zsh/site-functions/_gpustack", "usr/share/fish/vendor_completions.d/gpustack.fish", "usr/lib/systemd/system/gpustack-host-check.timer",
 		"usr/share/licenses/gpustack-nova/LICENSE",
@@ -364,9 +350,7 @@ func checkInstalled(t *testing.T, root string, before, want []string) {
 			t.Errorf("installed: %s", path)
 		}
 	}
-	if out := run(t, "chroot", root, "/usr/sbin/gpustack", "--version"); !strings.Contains(out, distDescribe) {
-		t.Errorf("--version: %s", out)
-	}
+	hosttest.ContainsIn(t, "--version", distDescribe, run(t, "chroot", root, "/usr/sbin/gpustack", "--version"))
 	doMainJob(t, filepath.Join(root, "usr/sbin/gpustack"), filepath.Join(root, "usr/share/doc/gpustack-nova/examples/talk-2xk4200.txtar"))
 }
 
@@ -375,9 +359,7 @@ func doMainJob(t *testing.T, program, example string) {
 	t.Helper()
 	node := filepath.Join(t.TempDir(), "node")
 	run(t, program, "host", "unpack", example, node)
-	if out := run(t, program, "host", "scan", "--root", node); !strings.Contains(out, "2 of 2 GPUs can be prepared for guests") {
-		t.Errorf("host scan:\n%s", out)
-	}
+	hosttest.ContainsIn(t, "host scan", "2 of 2 GPUs can be prepared for guests", run(t, program, "host", "scan", "--root", node))
 	out, talk, status := try(t, exec.Command(program, "host", "prepare", "--root", node, "--dry-run", "--diff"))
 	if status != 2 || !strings.Contains(out, "options vfio-pci ids=10de:11b4,10de:0e0a") {
 		t.Errorf("host prepare: exit status %d\n%s%s", status, out, talk)
@@ -521,8 +503,6 @@ func testARM64(t *testing.T, d dist) {
 	}
 	wrapper := filepath.Join(prefix, "gpustack")
 	hosttest.NoError(t, os.WriteFile(wrapper, []byte("#!/bin/sh\nexec qemu-aarch64 "+program+" \"$@\"\n"), 0o755))
-	if out := run(t, wrapper, "--version"); !strings.Contains(out, distDescribe) {
-		t.Errorf("--version: %s", out)
-	}
+	hosttest.ContainsIn(t, "--version", distDescribe, run(t, wrapper, "--version"))
 	doMainJob(t, wrapper, filepath.Join(prefix, "share/doc/gpustack-nova/examples/talk-2xk4200.txtar"))
 }

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -189,9 +190,7 @@ func runHook(t *testing.T, dir string) {
 	for name, argv := range shells {
 		for _, test := range bootCases {
 			t.Run(name+", "+test.name, func(t *testing.T) {
-				if out := test.boot(t, dir, append(argv, "/boot", "word")...); out != "goes on:    word\nended\n" {
-					t.Errorf("%q", out)
-				}
+				hosttest.Equal(t, "goes on:    word\nended\n", test.boot(t, dir, append(argv, "/boot", "word")...))
 			})
 		}
 	}
@@ -211,7 +210,5 @@ func TestDracutSpoiled(t *testing.T) {
 	const want = "/initramfs: lib/dracut/hooks/pre-udev/00-gpustack.sh: is missing\n" +
 		"/initramfs: /etc/modprobe.d/zzz-gpustack.conf: differs from what was planned\n" +
 		"/initramfs: module vfio_iommu_type1 of 6.1.0-28-amd64: is missing"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
+	hosttest.Equal(t, want, fmt.Sprint(err))
 }

@@ -243,9 +243,7 @@ func (b bootCase) boot(t *testing.T, dir string, argv ...string) string {
 			got[short] = strings.TrimSpace(string(text))
 		}
 	}
-	if diff := gocmp.Diff(b.want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	hosttest.Equal(t, b.want, got)
 	return out
 }
 

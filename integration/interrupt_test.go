@@ -127,9 +127,7 @@ func TestUnheard(t *testing.T) {
 				status = cmd.ProcessState.ExitCode()
 			}
 			unmark(t, root)
-			if status != test.status {
-				t.Errorf("exit status %d, want %d", status, test.status)
-			}
+			hosttest.EqualIn(t, "exit status", test.status, status)
 			history := undated(run(t, gpustack, "history", "--root", root, "-o", "json"))
 			if test.status == 0 {
 				if menu(t, root) != prepared || !strings.Contains(history, `"status":"done"`) {
@@ -333,9 +331,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 					if strings.Contains(talk, "ending the running step") && !strings.Contains(talk, "gpustack: the running step was the last: everything is done\n") {
 						t.Errorf("%s %d: %s", place.call, place.nth, talk)
 					}
-					if diff := cmp.Diff(stage.after, configured(t, root)); diff != "" {
-						t.Errorf("%s %d, done (-want +got):\n%s", place.call, place.nth, diff)
-					}
+					hosttest.EqualIn(t, fmt.Sprintf("%s %d, done", place.call, place.nth), stage.after, configured(t, root))
 				case 130:
 					rolledBack++
 					if diff := cmp.Diff(stage.before, configured(t, root)); diff != "" {
@@ -344,9 +340,7 @@ func TestInterruptedAnywhere(t *testing.T) {
 					if diff := cmp.Diff(recorded, history(root)); diff != "" {
 						t.Errorf("%s %d, history (-before +after):\n%s", place.call, place.nth, diff)
 					}
-					if !strings.Contains(talk, "gpustack: error: interrupted, ") {
-						t.Errorf("%s %d: %s", place.call, place.nth, talk)
-					}
+					hosttest.ContainsIn(t, fmt.Sprintf("%s %d", place.call, place.nth), "gpustack: error: interrupted, ", talk)
 				default:
 					t.Errorf("%s %d: exit status %d: %s", place.call, place.nth, status, talk)
 				}

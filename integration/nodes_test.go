@@ -68,9 +68,7 @@ func TestNodes(t *testing.T) {
 				scanned[d["address"].(string)] = d
 			}
 			rows := parseTable(read(t, table))
-			if len(scanned) != len(rows) {
-				t.Errorf("%d functions, want %d", len(scanned), len(rows))
-			}
+			hosttest.EqualIn(t, "functions", len(rows), len(scanned))
 			for address, row := range rows {
 				d := scanned[address]
 				if d == nil {

@@ -142,9 +142,7 @@ func TestNova(t *testing.T) {
 						}
 					}
 				}
-				if out := run(t, gpustack, argv...); !strings.Contains(out, "nothing to do") {
-					t.Errorf("again:\n%s", out)
-				}
+				hosttest.ContainsIn(t, "again", "nothing to do", run(t, gpustack, argv...))
 				removeAlias(t, peer, root, role)
 				run(t, gpustack, "undo", "--root", root, "--yes")
 				// report_in_placement stays: Nova cannot switch it off. All else is as before, to
@@ -156,9 +154,7 @@ func TestNova(t *testing.T) {
 				peer.ask(t, file, &undone)
 				before.Report = computes
 				hosttest.EqualIn(t, "undone", before, undone)
-				if out := run(t, "stat", "-c", "%a %u:%g", file); out != "640 0:998\n" {
-					t.Errorf("mode and owner: %s", out)
-				}
+				hosttest.EqualIn(t, "mode and owner", "640 0:998\n", run(t, "stat", "-c", "%a %u:%g", file))
 			})
 		}
 	}

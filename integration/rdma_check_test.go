@@ -63,9 +63,7 @@ func TestRDMALibraries(t *testing.T) {
 			continue
 		}
 		judged++
-		if why := refused(accepted[0]) + refused(accepted[1]); why != "" {
-			t.Errorf("%s accepts %v: %s", p.Name, accepted, why)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s accepts %v", p.Name, accepted), "", refused(accepted[0])+refused(accepted[1]))
 		if refused(accepted[1]+1) == "" || accepted[0] > 0 && refused(accepted[0]-1) == "" {
 			t.Errorf("%s accepts %v: no failure outside", p.Name, accepted)
 		}

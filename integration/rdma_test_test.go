@@ -174,9 +174,7 @@ func TestRDMATest(t *testing.T) {
 			t.Parallel()
 			root := lay(t, strings.Fields(test.marks)...)
 			stdout, stderr, status := try(t, command(root, strings.Fields(test.args)...))
-			if status != test.status {
-				t.Errorf("exit status %d", status)
-			}
+			hosttest.EqualIn(t, "exit status", test.status, status)
 			for _, want := range test.output {
 				if !strings.Contains(stdout+stderr, want) {
 					t.Errorf("%q is missing in:\n%s%s", want, stdout, stderr)

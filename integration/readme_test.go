@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"gpustack/host/hosttest"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "write what the commands print into docs/tour.md and docs/talk.md")
@@ -150,9 +148,7 @@ func transcribe(t *testing.T, file string, commands []string) int {
 	if *update {
 		hosttest.NoError(t, os.WriteFile(file, []byte(written.String()), 0o644))
 	}
-	if diff := cmp.Diff(written.String(), read(t, file)); diff != "" {
-		t.Errorf("(-session +%s):\n%s", file, diff)
-	}
+	hosttest.EqualIn(t, "the session and "+file, written.String(), read(t, file))
 	return len(shown)
 }
 
@@ -169,9 +165,7 @@ func TestREADME(t *testing.T) {
 	screen := strings.Join(lines[:30], "\n")
 	for _, part := range []string{"gpustack host prepare", "gpustack nova configure", "gpustack flavor create K4200:2", "gpustack flavor test", "gpustack repair-migration",
 		"gpustack undo", "**For**", "**Not for**", "no vGPU, no MIG", "kolla-ansible, kayobe", "RHOSO", "Plain packages", ".ci/setup make demo", ".ci/setup make build"} {
-		if !strings.Contains(screen, part) {
-			t.Errorf("the first 30 lines have no %q", part)
-		}
+		hosttest.ContainsIn(t, "the first 30 lines", part, screen)
 	}
 	if ci := ".ci/setup make test"; !strings.Contains(readme, ci) || !strings.Contains(read(t, "../.ci/run"), ci) {
 		t.Errorf("README.md or ../.ci/run has no %q", ci)

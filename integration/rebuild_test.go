@@ -122,9 +122,7 @@ func TestRebuild(t *testing.T) {
 			!strings.Contains(out, "then runs update-initramfs -u -k all\n") || !strings.Contains(out, "then runs update-grub\n") {
 			t.Fatalf("exit status %d: %s\n%s", status, talk, out)
 		}
-		if got := menu(t, root); got != arguments+" intel_iommu=on iommu=pt" {
-			t.Errorf("menu: %q", got)
-		}
+		hosttest.EqualIn(t, "menu", arguments+" intel_iommu=on iommu=pt", menu(t, root))
 		if left, err := filepath.Glob(filepath.Join(root, "var/tmp/*")); err != nil || len(left) > 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
@@ -135,9 +133,7 @@ func TestRebuild(t *testing.T) {
 		if _, talk, status := call(t, root, "undo", "--root", root, "--yes"); status != 0 {
 			t.Fatalf("exit status %d: %s", status, talk)
 		}
-		if got := menu(t, root); got != arguments {
-			t.Errorf("menu after undo: %q", got)
-		}
+		hosttest.EqualIn(t, "menu after undo", arguments, menu(t, root))
 	})
 	t.Run("a kernel and a snapshot that are gone since the menu was made", func(t *testing.T) {
 		root := layRebuild(t)
@@ -176,18 +172,14 @@ func TestRebuild(t *testing.T) {
 		if out, talk, status = live("host", "prepare", "--yes"); status != 0 || !strings.Contains(out, "then runs update-grub\n") {
 			t.Fatalf("exit status %d: %s\n%s", status, talk, out)
 		}
-		if got := menu(t, root); got != arguments+" intel_iommu=on iommu=pt" {
-			t.Errorf("menu: %q", got)
-		}
+		hosttest.EqualIn(t, "menu", arguments+" intel_iommu=on iommu=pt", menu(t, root))
 		if out, talk, status = live("host", "prepare", "--yes"); status != 0 || !strings.Contains(out, "nothing to do") {
 			t.Errorf("exit status %d: %s\n%s", status, talk, out)
 		}
 		if out, talk, status = live("undo", "--yes"); status != 0 {
 			t.Fatalf("exit status %d: %s\n%s", status, talk, out)
 		}
-		if got := menu(t, root); got != arguments {
-			t.Errorf("menu after undo: %q", got)
-		}
+		hosttest.EqualIn(t, "menu after undo", arguments, menu(t, root))
 	})
 	for _, test := range []struct {
 		name, mark string
@@ -207,9 +199,7 @@ func TestRebuild(t *testing.T) {
 			if status != 1 || !strings.Contains(talk, test.want) {
 				t.Errorf("exit status %d: %s", status, talk)
 			}
-			if got := menu(t, root); got != test.menu {
-				t.Errorf("menu: %q", got)
-			}
+			hosttest.EqualIn(t, "menu", test.menu, menu(t, root))
 			if info, err := os.Stat(filepath.Join(root, image)); (test.mark == "etc/late" || test.mark == "etc/few") && (read(t, filepath.Join(root, image)) != firstImage || err != nil || info.Mode() != 0o600) {
 				t.Errorf("the initramfs is not back: %v, %v", info, err)
 			}
@@ -225,9 +215,7 @@ func TestRebuild(t *testing.T) {
 			if want := "gpustack: entry 1 was waiting for its programs: finished\n"; status != 0 || !strings.Contains(talk, want) {
 				t.Errorf("exit status %d: %s", status, talk)
 			}
-			if got := menu(t, root); got != arguments+" intel_iommu=on iommu=pt" {
-				t.Errorf("menu: %q", got)
-			}
+			hosttest.EqualIn(t, "menu", arguments+" intel_iommu=on iommu=pt", menu(t, root))
 			hosttest.Equal(t, "nothing to do: the files are as planned", lastLine(t, root, call))
 		})
 	}
@@ -260,9 +248,7 @@ func TestRebuildWithoutRoom(t *testing.T) {
 	if status != 1 || !strings.Contains(talk, want) {
 		t.Errorf("exit status %d: %s", status, talk)
 	}
-	if read(t, filepath.Join(after, filepath.Base(image))) != before {
-		t.Error("the initramfs is not back")
-	}
+	hosttest.EqualIn(t, "the initramfs is not back", before, read(t, filepath.Join(after, filepath.Base(image))))
 }
 
 // TestRebuildKilled: a run is killed while a program runs, and an initramfs is installed before
@@ -279,9 +265,7 @@ func TestRebuildKilled(t *testing.T) {
 	}
 	cmd.Wait()
 	kept := filepath.Join(root, "var/lib/gpustack/kept/boot_initrd.img-4.4.0-210-generic")
-	if read(t, kept) != firstImage {
-		t.Error("no copy is left")
-	}
+	hosttest.EqualIn(t, "no copy is left", firstImage, read(t, kept))
 	unmark(t, root)
 	mark(t, root, "go")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // the program that was left alone ends
@@ -300,9 +284,7 @@ func TestRebuildKilled(t *testing.T) {
 	if status != 1 || !strings.Contains(talk, "update-initramfs -u -k all: exit status 5\n") {
 		t.Errorf("exit status %d: %s", status, talk)
 	}
-	if read(t, filepath.Join(root, image)) != newer {
-		t.Error("the newer initramfs was replaced")
-	}
+	hosttest.EqualIn(t, "the newer initramfs was replaced", newer, read(t, filepath.Join(root, image)))
 	if _, err := os.Stat(filepath.Dir(kept)); !os.IsNotExist(err) {
 		t.Errorf("copies are left: %v", err)
 	}

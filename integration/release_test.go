@@ -60,9 +60,7 @@ func TestRelease(t *testing.T) {
 		for _, says := range []string{
 			"has the same bytes", "git push origin v7.8.9\n", "\n  build/dist/gpustack-nova-7.8.9-linux-amd64.tar.gz\n", "\n  build/dist/SHA256SUMS\n", "\nWhat it does.\n",
 		} {
-			if !strings.Contains(out, says) {
-				t.Errorf("%q is not in the output", says)
-			}
+			hosttest.Contains(t, says, out)
 		}
 		if status != 0 || strings.Contains(out, "What it did") {
 			t.Errorf("exit status %d\n%s%s", status, out, talk)

@@ -59,22 +59,16 @@ func TestSystemdBoot(t *testing.T) {
 
 	out := in(gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
 	for _, line := range []string{"then runs update-initramfs -u -k all\n", "then runs kernel-install add " + nodeKernel + " /boot/vmlinuz-" + nodeKernel + "\n"} {
-		if !strings.Contains(out, line) {
-			t.Errorf("no %q in:\n%s", line, out)
-		}
+		hosttest.Contains(t, line, out)
 	}
 	want := strings.Replace(first, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine+" intel_iommu=on iommu=pt", 1)
 	if got := read(t, filepath.Join(root, nodeEntry)); got != want {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
 	}
 	image := filepath.Join(root, "boot/efi", nodeMachine, nodeKernel, "initrd.img-"+nodeKernel)
-	if read(t, image) != read(t, filepath.Join(root, "boot/initrd.img-"+nodeKernel)) {
-		t.Error("the partition has another initramfs")
-	}
+	hosttest.EqualIn(t, "the partition has another initramfs", read(t, filepath.Join(root, "boot/initrd.img-"+nodeKernel)), read(t, image))
 	bootctl(t, root)
-	if out := in(gpustack, "host", "prepare", "--root", root, "--dry-run"); !strings.Contains(out, "nothing to do") {
-		t.Error(out)
-	}
+	hosttest.Contains(t, "nothing to do", in(gpustack, "host", "prepare", "--root", root, "--dry-run"))
 
 	in(gpustack, "undo", "--root", root, "--yes")
 	if got := read(t, filepath.Join(root, nodeEntry)); got != first {
@@ -92,9 +86,7 @@ func TestSystemdBoot(t *testing.T) {
 	if status != 1 || !strings.Contains(talk, image[len(root):]) {
 		t.Errorf("with a spoilt initramfs: exit status %d: %s", status, talk)
 	}
-	if read(t, image) != good {
-		t.Error("the spoilt initramfs has stayed")
-	}
+	hosttest.EqualIn(t, "the spoilt initramfs has stayed", good, read(t, image))
 	if got := read(t, filepath.Join(root, nodeEntry)); got != want {
 		t.Errorf("its entry (-want +got):\n%s", cmp.Diff(want, got))
 	}

@@ -49,9 +49,7 @@ func TestTableWidth(t *testing.T) {
 					if columns == 64 { // without ids
 						whole = strings.ReplaceAll(whole, "10de:20b2", "DRIVER")
 					}
-					if !strings.Contains(text, whole) {
-						t.Errorf("no %s", whole)
-					}
+					hosttest.Contains(t, whole, text)
 				}
 				if (columns == 0) != (text == piped) && columns != 200 {
 					t.Errorf("piped:\n%s", piped)
@@ -86,16 +84,12 @@ func TestSummaryAboveQuestion(t *testing.T) {
 		s := terminal.StartWide(t, cmd, "", 60)
 		s.Expect("/?]")
 		s.Type("n\n")
-		if status := s.Wait(); status != 1 {
-			t.Errorf("exit status %d", status)
-		}
+		hosttest.EqualIn(t, "exit status", 1, s.Wait())
 		above, _, _ := strings.Cut(s.Output(), "gpustack: apply this plan? [y/n/d/?]")
 		lines := strings.Split(strings.TrimSpace(strings.ReplaceAll(above, "\n  ", " ")), "\n") // as if nothing was wrapped
 		const want = "16 functions → vfio-pci (8 GPUs, 6 NVSwitches, 2 NICs); 4 files changed, 8 new; " +
 			"initramfs of 2 kernels left to regenerate on the target machine; reboot needed"
-		if last := lines[len(lines)-1]; last != want {
-			t.Errorf("%q\nabove the question: %s", more, last)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%q\nabove the question", more), want, lines[len(lines)-1])
 		shown := strings.Contains(above, "\n+GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX iommu=pt\"\n") && strings.Contains(above, "vfio-pci ids=10de:20b2,")
 		if quiet := more != nil; shown == quiet {
 			t.Errorf("%q:\n%s", more, above)

@@ -96,9 +96,7 @@ func TestUndoByValueKilled(t *testing.T) {
 				t.Errorf("undone again: exit status %d, %s", status, talk)
 			}
 			hosttest.EqualIn(t, "in the end", want, configured(t, root))
-			if got := run(t, "grub-editenv", filepath.Join(root, "boot/grub2/grubenv"), "list"); got != variables {
-				t.Errorf("GRUB reads %q, want %q", got, variables)
-			}
+			hosttest.EqualIn(t, "GRUB reads", variables, run(t, "grub-editenv", filepath.Join(root, "boot/grub2/grubenv"), "list"))
 		})
 	}
 }

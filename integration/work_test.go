@@ -51,15 +51,11 @@ func TestObservesOnce(t *testing.T) {
 	}
 	for _, state := range []string{"bare", "prepared"} {
 		for _, command := range []string{"host check", "host prepare --dry-run", "host bind --live --dry-run", "host release --dry-run"} {
-			if n := opens(talk, strings.Fields(command)...)("driver_override"); n != whole {
-				t.Errorf("%s, %s: %d functions were read, of %d", state, command, n, whole)
-			}
+			hosttest.EqualIn(t, state+", "+command+": functions read", whole, opens(talk, strings.Fields(command)...)("driver_override"))
 		}
 		run(t, gpustack, "host", "prepare", "--root", talk, "--yes")
 	}
-	if n := opens(talk, "undo", "--dry-run")("driver_override"); n != whole {
-		t.Errorf("undo: %d functions were read, of %d", n, whole)
-	}
+	hosttest.EqualIn(t, "undo: functions read", whole, opens(talk, "undo", "--dry-run")("driver_override"))
 	checked, suggested := opens(twins, "host", "check")("/sys/class/block"), opens(twins, "host", "prepare")("/sys/class/block")
 	if checked == 0 || checked > suggested {
 		t.Errorf("the disks were listed %d times by host check, %d times by host prepare, whose suggestion it names", checked, suggested)

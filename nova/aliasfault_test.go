@@ -1,10 +1,10 @@
 package nova_test
 
 import (
+	"fmt"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 )
 
@@ -34,8 +34,6 @@ func TestAliasFaults(t *testing.T) {
 		for _, f := range faults {
 			got = append(got, f.Seen+": "+f.Remedy)
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s of %s (-want +got):\n%s", test.value, test.release, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s of %s", test.value, test.release), test.want, got)
 	}
 }

@@ -2,6 +2,7 @@ package nova_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -163,9 +164,7 @@ nova:x:1:1::/var/lib/nova:/bin/sh
 			}
 			got = append(got, n)
 		}
-		if diff := cmp.Diff(want, strings.Join(got, " ")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", role, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(role), want, strings.Join(got, " "))
 	}
 	strays, err := nova.Elsewhere(root, nova.All)
 	want := []nova.Stray{

@@ -156,9 +156,7 @@ func TestAliasName(t *testing.T) {
 		} else {
 			d.AliasHint = &earlier
 		}
-		if name := nova.AliasName(&d); name != want {
-			t.Errorf("%s: the name is %q, want %q", product, name, want)
-		}
+		hosttest.EqualIn(t, product+": the name", want, nova.AliasName(&d))
 	}
 }
 

@@ -1,6 +1,7 @@
 package nova_test
 
 import (
+	"fmt"
 	"testing"
 
 	"gpustack/host/hosttest"
@@ -17,9 +18,7 @@ func TestOfferedAliases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			names, err := nova.OfferedAliases(hosttest.Lay(t, test.files+"-- etc/nova/nova-compute.conf --\n"+alias))
-			if err == nil || err.Error() != test.want {
-				t.Errorf("error %v, want %s", err, test.want)
-			}
+			hosttest.EqualIn(t, "error", test.want, fmt.Sprint(err))
 			if len(names) != 1 || names[0].Name != "K4200" {
 				t.Errorf("aliases %+v", names)
 			}

@@ -208,9 +208,7 @@ func TestRerun(t *testing.T) {
 				want = test.before
 			}
 			hosttest.Equal(t, want, after)
-			if got := strings.Join(plan.Warnings, "\n"); got != test.warning {
-				t.Errorf("warnings: %s", got)
-			}
+			hosttest.EqualIn(t, "warnings", test.warning, strings.Join(plan.Warnings, "\n"))
 			again, plan, err := planSpecs(t, o, "K=10de:11b4"+test.alias, after)
 			hosttest.NoError(t, err)
 			if diff := cmp.Diff(after, again); diff != "" || len(plan.Warnings) > 0 {

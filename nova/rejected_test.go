@@ -2,6 +2,7 @@ package nova_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -131,9 +132,7 @@ func TestLinesOfRefusals(t *testing.T) {
 			"/etc/nova/nova.conf:5: a device_spec has one_time_use", nova.Compute},
 	} {
 		_, _, err := plan(t, test.role, 32, nova.Place{}, false, device+"-- etc/nova/nova.conf --\n"+test.file)
-		if err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v", test.name, err)
-		}
+		hosttest.ContainsIn(t, test.name, test.want, fmt.Sprint(err))
 	}
 }
 
@@ -163,9 +162,7 @@ func TestWantedAliasesInPlacement(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != test.want {
-			t.Errorf("%s, placement %v: %q", test.release, test.placement, got)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s, placement %v", test.release, test.placement), test.want, got)
 	}
 }
 
@@ -244,9 +241,7 @@ func TestPlanWithFilters(t *testing.T) {
 				got = strings.TrimSuffix(filters, "\n")
 			}
 		}
-		if got != test.want {
-			t.Errorf("%s: %s", test.name, got)
-		}
+		hosttest.EqualIn(t, test.name, test.want, got)
 	}
 }
 
@@ -267,8 +262,6 @@ func TestNamesOfBadAliases(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != test.want {
-			t.Errorf("%s: %q", test.alias, got)
-		}
+		hosttest.EqualIn(t, test.alias, test.want, got)
 	}
 }

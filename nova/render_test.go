@@ -1,6 +1,7 @@
 package nova_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -45,9 +46,7 @@ func TestRenderedFilters(t *testing.T) {
 			if form == nova.FormTripleO {
 				enabled = "NovaSchedulerEnabledFilters:\n  - " + strings.ReplaceAll(test.want, ",", "\n  - ") + "\n"
 			}
-			if !strings.Contains(text, enabled) {
-				t.Errorf("%s, %s: want %s:\n%s", name, form, enabled, text)
-			}
+			hosttest.ContainsIn(t, fmt.Sprintf("%s, %s", name, form), enabled, text)
 			for path := range strings.Lines(test.available) {
 				path = strings.TrimSpace(path)
 				isNeeded := form == nova.FormKolla || form == nova.FormTripleO || path == pci

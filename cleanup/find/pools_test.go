@@ -1,9 +1,8 @@
 package find
 
 import (
+	"fmt"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"gpustack/cleanup"
 	"gpustack/host/hosttest"
@@ -33,9 +32,7 @@ func TestFreeRows(t *testing.T) {
 		8: {near: {Count: 1}},
 		9: {},
 	} {
-		if diff := cmp.Diff(want, f.of(node)); diff != "" {
-			t.Errorf("node %d (-want +got):\n%s", node, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("node %d", node), want, f.of(node))
 	}
 	for _, text := range []string{"10de/11b4/type/PCI/0/0", "10de/11b4/type-PCI/0", ""} {
 		if f.add(7, []byte(text)) == nil {

@@ -3,6 +3,7 @@ package novadb
 import (
 	"context"
 	"database/sql/driver"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -84,9 +85,7 @@ func TestSessionSettings(t *testing.T) {
 			server := &fakeServer{lacks: test.lacks, refuses: test.refuses, session: map[string]string{}}
 			_, err := (&connector{server, time.Minute}).Connect(t.Context())
 			if test.want != "" {
-				if err == nil || err.Error() != test.want {
-					t.Errorf("%v, want %s", err, test.want)
-				}
+				hosttest.Equal(t, test.want, fmt.Sprint(err))
 				return
 			}
 			hosttest.NoError(t, err)

@@ -173,9 +173,7 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		if got := verified(target.TLS, target.AllowFallbackToPlaintext); got != want {
-			t.Errorf("%s: %s, want %s", url, got, want)
-		}
+		hosttest.EqualIn(t, url, want, verified(target.TLS, target.AllowFallbackToPlaintext))
 	}
 	for url, want := range map[string]string{
 		"mysql://db/nova?ssl_ca=/etc/my.cnf":                     "/etc/my.cnf: has no certificate",

@@ -99,9 +99,7 @@ func TestSideOfAllocations(t *testing.T) {
 	}
 	more := both(holds(4, "gpu1"), holds(0))
 	more.Instance.Providers["gpu1"]["VCPU"] = 8
-	if got := sideOfAllocations(theMove().Placement, more); got != Neither {
-		t.Errorf("another amount: %s", got)
-	}
+	hosttest.EqualIn(t, "another amount", Neither, sideOfAllocations(theMove().Placement, more))
 }
 
 // placement is a Placement in which an instance and its migration hold allocations, with generation

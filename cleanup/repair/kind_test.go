@@ -27,9 +27,7 @@ func TestOutcome(t *testing.T) {
 		"planned, and not begun yet": {[]cleanup.Unit{{State: cleanup.Planned}}, change.Reverted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (&Change{units: test.units}).outcome(); got != test.want {
-				t.Errorf("outcome %d, want %d", got, test.want)
-			}
+			hosttest.EqualIn(t, "outcome", test.want, (&Change{units: test.units}).outcome())
 		})
 	}
 }
@@ -39,9 +37,7 @@ func TestOutcome(t *testing.T) {
 func TestRecord(t *testing.T) {
 	planned := []cleanup.Unit{{Cell: "cell1", Repair: cleanup.Offline, State: cleanup.Planned, Rows: []cleanup.Row{{Table: "pci_devices", Key: "1"}}}}
 	c := NewChange(&Repairer{}, planned, 0, nil)
-	if len(planned[0].Rows) != 1 {
-		t.Error("the plan that was shown has changed")
-	}
+	hosttest.EqualIn(t, "the plan that was shown has changed", 1, len(planned[0].Rows))
 	e := change.Entry{Changes: change.KindRows}
 	hosttest.NoError(t, c.Record(&e))
 	opened, err := (&Kind{}).Open(t.Context(), e)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -33,9 +34,7 @@ func TestCommandsOfHints(t *testing.T) {
 				return true
 			}
 			commands++
-			if wrong := wrongCommand(app, words); wrong != "" {
-				t.Errorf("%s: %s: %s", set.Position(n.Pos()), strings.Join(words, " "), wrong)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("%s: %s", set.Position(n.Pos()), strings.Join(words, " ")), "", wrongCommand(app, words))
 			return true
 		})
 	})

@@ -107,17 +107,13 @@ func TestConfigureExamples(t *testing.T) {
 				"gpustack nova check --root gpu --conf controller=ctl/etc/nova/nova.conf --conf compute=gpu/etc/nova/nova.conf --release " + name,
 				"gpustack nova check --root gpu --conf controller=ctl/etc/nova/nova.conf --conf compute=gpu/etc/nova/nova.conf --inventory gpu1.json --release " + name,
 			} {
-				if out := succeeds(check); !strings.Contains(out, "no problems found") {
-					t.Errorf("%s:\n%s", check, out)
-				}
+				hosttest.ContainsIn(t, check, "no problems found", succeeds(check))
 			}
 			for _, line := range lines {
 				run("node", line)
 			}
 			run("node", first("compute", "")) // an example has removed the alias with its device_spec
-			if out := succeeds("gpustack nova check --root node"); !strings.Contains(out, "no problems found") {
-				t.Errorf("nova check after all examples:\n%s", out)
-			}
+			hosttest.ContainsIn(t, "nova check after all examples", "no problems found", succeeds("gpustack nova check --root node"))
 		})
 	}
 }

@@ -18,7 +18,6 @@ import (
 
 	"gpustack/host/hosttest"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
@@ -98,9 +97,7 @@ func TestEnumerations(t *testing.T) {
 		hosttest.NoError(t, os.WriteFile(enumerationsFile, text, 0o644))
 		return
 	}
-	if diff := cmp.Diff(string(text), string(enumerationsText)); diff != "" {
-		t.Errorf("the words of documents, (-constants +%s): %s:\n%s", enumerationsFile, howToMake, diff)
-	}
+	hosttest.EqualIn(t, "the words of documents in constants and in "+enumerationsFile+": "+howToMake, string(text), string(enumerationsText))
 }
 
 // constantsOf returns the values of the constants of a type, sorted.

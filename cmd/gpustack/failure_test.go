@@ -113,9 +113,7 @@ func TestOneDocument(t *testing.T) {
 					if e.lacksNext() {
 						t.Errorf("%s: next step %s, hint %s", args, e.Next.Command, *e.Hint)
 					}
-					if !strings.Contains(o.stderr, "gpustack: error: "+e.Message+"\n") {
-						t.Errorf("standard error lacks %q: %s", e.Message, o.stderr)
-					}
+					hosttest.ContainsIn(t, "standard error", "gpustack: error: "+e.Message+"\n", o.stderr)
 				}
 				if len(p.Refusals)+len(p.Errors) > 0 != (status == 1) {
 					t.Errorf("exit status %d: %s", status, o.stdout)
@@ -299,9 +297,7 @@ func TestInterruptedDocument(t *testing.T) {
 			if status := cmd.ProcessState.ExitCode(); status != exitInterrupted || !strings.Contains(talk.String(), "gpustack: error: "+test.want+"\n") {
 				t.Errorf("%s: exit status %d: %s%s", test.args, status, out.String(), talk.String())
 			}
-			if !strings.Contains(out.String(), test.want) {
-				t.Errorf("%s: %s", test.args, out.String())
-			}
+			hosttest.ContainsIn(t, test.args, test.want, out.String())
 		}
 	}
 }

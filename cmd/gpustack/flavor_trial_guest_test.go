@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 // A Windows guest does not run the script. What its console shows is not waited for: the server is
@@ -32,9 +34,7 @@ func TestTrialWindows(t *testing.T) {
 	if got := strings.Join(r.Servers[0].Reasons, "\n"); got != "the devices were not counted: a guest with os_type=windows does not run the script" {
 		t.Errorf("reasons: %s", got)
 	}
-	if got := strings.Join(r.Warnings, "\n"); !strings.Contains(got, "image windows-2022 has os_type=windows") {
-		t.Errorf("warnings: %s", got)
-	}
+	hosttest.ContainsIn(t, "warnings", "image windows-2022 has os_type=windows", strings.Join(r.Warnings, "\n"))
 	if lines, _ := c.Requests(); strings.Contains(strings.Join(lines, "\n"), "/action") {
 		t.Errorf("the console was read:\n%s", strings.Join(lines, "\n"))
 	}

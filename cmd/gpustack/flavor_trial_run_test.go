@@ -278,14 +278,10 @@ func TestFlavorTestRunProgress(t *testing.T) {
 		return text[:strings.LastIndex(text, " END")] // without that of the end
 	}
 	s := terminal.Start(t, trialCommand(t, c, unprivilegedEnv(t), trialArgs("--run", "poweroff")...), "")
-	if status := s.Wait(); status != 2 {
-		t.Errorf("exit status %d", status)
-	}
+	hosttest.EqualIn(t, "exit status", 2, s.Wait())
 	for _, want := range []string{" ACTIVE (command) ", "the guest was powered off before it reported",
 		"the guest has not reported the end of the command", "verdict: unknown"} {
-		if !strings.Contains(s.Output(), want) {
-			t.Errorf("no %q:\n%q", want, s.Output())
-		}
+		hosttest.Contains(t, want, s.Output())
 	}
 	if strings.Contains(s.Output(), "output-secret") {
 		t.Errorf("output of the command is shown:\n%q", s.Output())

@@ -289,22 +289,16 @@ func TestFlavorTest(t *testing.T) {
 			}
 			stdout, stderr, status := runTrial(t, c, state, args...)
 			both := stdout + stderr
-			if status != test.status {
-				t.Errorf("exit status %d instead of %d", status, test.status)
-			}
+			hosttest.EqualIn(t, "exit status", test.status, status)
 			for _, want := range test.want {
-				if !strings.Contains(both, want) {
-					t.Errorf("no %q", want)
-				}
+				hosttest.Contains(t, want, both)
 			}
 			for _, not := range test.not {
 				if strings.Contains(both, not) {
 					t.Errorf("prints %q", not)
 				}
 			}
-			if n := posts(c); n != test.posts {
-				t.Errorf("%d servers requested, want %d", n, test.posts)
-			}
+			hosttest.EqualIn(t, "servers requested", test.posts, posts(c))
 			if left := c.Left(); len(left) != test.left {
 				t.Errorf("left: %q", left)
 			}
@@ -544,12 +538,8 @@ func TestFlavorTestUndo(t *testing.T) {
 	}
 	run(0, trialArgs("--keep-server")...)
 	c.Instances = nil // another client has deleted it
-	if got := run(0, "undo", "--yes"); !strings.Contains(got, "the servers of the test no longer exist: only the entry changes") {
-		t.Error(got)
-	}
-	if got := run(1, "undo", "--yes"); !strings.Contains(got, "nothing to undo") {
-		t.Error(got)
-	}
+	hosttest.Contains(t, "the servers of the test no longer exist: only the entry changes", run(0, "undo", "--yes"))
+	hosttest.Contains(t, "nothing to undo", run(1, "undo", "--yes"))
 	// A run that was killed is named by the next one.
 	entry := func(from, to string) {
 		t.Helper()
@@ -687,9 +677,7 @@ func TestFlavorTestProgress(t *testing.T) {
 	c.Boot.Building = 1
 	c.Boot.Console = func(string, string) string { return "starting\x1b[31m sshd\x07\n" }
 	s := terminal.Start(t, trialCommand(t, c, unprivilegedEnv(t), trialArgs("--wait", "4s")...), "")
-	if status := s.Wait(); status != 2 {
-		t.Errorf("exit status %d", status)
-	}
+	hosttest.EqualIn(t, "exit status", 2, s.Wait())
 	for _, want := range []string{"\rgpustack-test-", " BUILD (spawning) 0 s\x1b[K", " ACTIVE 2 s: starting sshd\x1b[K", "\r\x1b[K", "  the last lines of its console:\n    starting sshd\n"} {
 		if !strings.Contains(strings.ReplaceAll(s.Output(), "\r\n", "\n"), want) {
 			t.Errorf("no %q:\n%q", want, s.Output())

@@ -132,9 +132,7 @@ func TestInterruptedQuestion(t *testing.T) {
 				before := q.state()
 				s := q.start(t, "")
 				s.Expect("/?] ")
-				if !strings.Contains(s.Output(), q.asks) {
-					t.Errorf("no question %q:\n%s", q.asks, s.Output())
-				}
+				hosttest.ContainsIn(t, "no question", q.asks, s.Output())
 				lines := strings.Split(strings.TrimSpace(s.Output()), "\n")
 				if above := lines[max(0, len(lines)-2)]; !strings.HasPrefix(above, q.sums) {
 					t.Errorf("above the question is %q instead of %q", above, q.sums)
@@ -162,9 +160,7 @@ func TestLostTerminal(t *testing.T) {
 			s := q.start(t, "")
 			s.Expect("/?] ")
 			s.HangUp()
-			if status := s.Wait(); status != 130 {
-				t.Errorf("exit status %d", status)
-			}
+			hosttest.EqualIn(t, "exit status", 130, s.Wait())
 			hosttest.EqualIn(t, "before and after", before, q.state())
 		})
 	}
@@ -400,9 +396,7 @@ func TestAnswered(t *testing.T) {
 			if status := s.Wait(); status != test.status || !strings.Contains(s.Output(), test.want) {
 				t.Errorf("exit status %d, want %d, %q:\n%s", status, test.status, test.want, s.Output())
 			}
-			if changed := !cmp.Equal(before, q.state()); changed != (test.status == 0) {
-				t.Errorf("changed: %t", changed)
-			}
+			hosttest.EqualIn(t, "changed", test.status == 0, !cmp.Equal(before, q.state()))
 		})
 	}
 }

@@ -29,8 +29,6 @@ func TestRepeated(t *testing.T) {
 			return nil
 		}}
 		hosttest.NoError(t, app.Run(append([]string{"x"}, strings.Fields(test[0])...)))
-		if want := strings.TrimSpace("gpustack repair-migration " + test[1]); got != want {
-			t.Errorf("%s:\n%s, want\n%s", test[0], got, want)
-		}
+		hosttest.EqualIn(t, test[0], strings.TrimSpace("gpustack repair-migration "+test[1]), got)
 	}
 }

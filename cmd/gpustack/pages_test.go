@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -146,9 +147,7 @@ func TestPagesAreRun(t *testing.T) {
 				t.Errorf("docs/%s:%d: %q is no command of gpustack: no test can run it", page, c.line, c.words)
 				continue
 			}
-			if wrong := wrongCommand(app, c.words[1:]); wrong != "" {
-				t.Errorf("docs/%s:%d: %q: %s", page, c.line, c.words, wrong)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("docs/%s:%d: %q", page, c.line, c.words), "", wrongCommand(app, c.words[1:]))
 			if len(c.output) == 0 {
 				continue
 			}

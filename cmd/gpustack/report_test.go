@@ -70,9 +70,7 @@ func TestRebootStuck(t *testing.T) {
 		hosttest.NoError(t, os.WriteFile(place, []byte(text), 0o600))
 	}
 	clear(read.attributes)
-	if required := node.RebootRequired(t.Context(), root); required != host.Yes {
-		t.Errorf("reboot required: %v", required)
-	}
+	hosttest.EqualIn(t, "reboot required", host.Yes, node.RebootRequired(t.Context(), root))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	completeReport(ctx, &r, host.ErrStuck)

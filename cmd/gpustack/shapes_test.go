@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"gpustack/cmd/gpustack/args"
@@ -221,9 +220,7 @@ func TestShapes(t *testing.T) {
 			}
 			want, err := os.ReadFile(file)
 			hosttest.NoError(t, err)
-			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(txtar.Format(&got)), "\n")); diff != "" {
-				t.Errorf("%s (-want +got); -update writes it:\n%s", file, diff)
-			}
+			hosttest.EqualIn(t, file+"; -update writes it", strings.Split(string(want), "\n"), strings.Split(string(txtar.Format(&got)), "\n"))
 		})
 	}
 }

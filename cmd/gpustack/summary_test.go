@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"gpustack/cmd/gpustack/term"
@@ -15,9 +16,7 @@ import (
 // TestNovaSummary: only files of nova-compute get device specs.
 func TestNovaSummary(t *testing.T) {
 	for role, want := range map[nova.Role]string{nova.Controller: "1 alias", nova.Compute: "1 alias, 2 device specs", nova.All: "1 alias, 2 device specs"} {
-		if got := (views.NovaConfigure{Role: role, Aliases: make([]nova.Alias, 1), Specs: make([]nova.Spec, 2)}).Summary(); got != want {
-			t.Errorf("%s: got %s, want %s", role, got, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(role), want, (views.NovaConfigure{Role: role, Aliases: make([]nova.Alias, 1), Specs: make([]nova.Spec, 2)}).Summary())
 	}
 }
 
@@ -34,9 +33,7 @@ func TestFunctionKinds(t *testing.T) {
 	all = append(all, pci.Address{Bus: 9})
 	u := &term.UI{Page: term.Page{Unicode: true}}
 	const want = "8 functions → vfio-pci (3 GPUs, 1 NVSwitch, 2 audio functions, 1 NIC, 1 missing device)"
-	if got := views.Becomes(u, all, "vfio-pci", devices); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	hosttest.Equal(t, want, views.Becomes(u, all, "vfio-pci", devices))
 }
 
 // TestRecoveryOfDrivers: a release is completed, a bind is rolled back, each where it is half made.
@@ -46,8 +43,6 @@ func TestRecoveryOfDrivers(t *testing.T) {
 		e := change.Entry{ID: 3, Changes: change.KindDrivers, Command: "host release", Status: change.Applying}
 		hosttest.NoError(t, e.SetDetail(record))
 		want := "entry 3 (host release) is " + done + " in each IOMMU group that is half changed: drivers of 1 function"
-		if got := views.RecoverySummary(e); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
+		hosttest.Equal(t, want, views.RecoverySummary(e))
 	}
 }

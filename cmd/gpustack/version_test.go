@@ -3,6 +3,8 @@ package main
 import (
 	"runtime/debug"
 	"testing"
+
+	"gpustack/host/hosttest"
 )
 
 func TestVersion(t *testing.T) {
@@ -22,9 +24,7 @@ func TestVersion(t *testing.T) {
 		{"-buildvcs=false", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, "unreleased"},
 		{"no build information", "", nil, "unreleased"},
 	} {
-		if got := versionOf(test.linked, func() (*debug.BuildInfo, bool) { return test.info, test.info != nil }); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
+		hosttest.EqualIn(t, test.name, test.want, versionOf(test.linked, func() (*debug.BuildInfo, bool) { return test.info, test.info != nil }))
 	}
 	if got := programVersion(); got == "" {
 		t.Error("no version")

@@ -58,9 +58,7 @@ func TestTooWide(t *testing.T) {
 		"short": false,
 		"see 'gpustack host prepare --root node --dry-run',": true,
 	} {
-		if got := len(tooWide(line+"\n", 20)) > 0; got != want {
-			t.Errorf("%q: %v", line, got)
-		}
+		hosttest.EqualIn(t, line, want, len(tooWide(line+"\n", 20)) > 0)
 	}
 }
 

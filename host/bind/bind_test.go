@@ -213,9 +213,7 @@ func TestNeeded(t *testing.T) {
 	root := hosttest.Lay(t, hosttest.Running("", "-- sys/bus/pci/devices/0000:02:00.0/boot_vga --\n1\n"))
 	m := observe(root)
 	p := driver.Plan{Changes: []driver.Change{{Address: pci.Address{Bus: 1}}, {Address: pci.Address{Bus: 2}}}}
-	if err := bind.Needed(m, p, nil); fmt.Sprint(err) != "0000:02:00.0: is the console (boot_vga)" {
-		t.Errorf("%v", err)
-	}
+	hosttest.Equal(t, "0000:02:00.0: is the console (boot_vga)", fmt.Sprint(bind.Needed(m, p, nil)))
 	if err := bind.Needed(m, p, []pci.Address{{Bus: 2}}); err != nil {
 		t.Errorf("allowed: %v", err)
 	}

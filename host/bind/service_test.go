@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host"
 	"gpustack/host/bind"
 	"gpustack/host/driver"
@@ -156,8 +154,6 @@ func TestReleaseServices(t *testing.T) {
 	} {
 		l, err := bind.NewRelease(root, observe(root), selection.Options{}, idle, map[pci.Address]driver.State{{Bus: 1}: {Driver: name}}, stopped, machine.OfHost)
 		hosttest.NoError(t, err)
-		if diff := cmp.Diff(want, l.Services.Afterwards()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(name), want, l.Services.Afterwards())
 	}
 }

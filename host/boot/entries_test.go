@@ -274,9 +274,7 @@ func TestEntries(t *testing.T) {
 			root := hosttest.Lay(t, test.tree)
 			l, err := test.read(root)
 			hosttest.NoError(t, err)
-			if got := l.Args().String(); got != test.args {
-				t.Errorf("arguments %q, want %q", got, test.args)
-			}
+			hosttest.EqualIn(t, "arguments", test.args, l.Args().String())
 			plan, err := l.Plan(edit.Observe(root, l.Files()...), intel)
 			hosttest.NoError(t, err)
 			got := map[string]string{}

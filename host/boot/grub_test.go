@@ -253,9 +253,7 @@ func TestGrubRefused(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := boot.ReadGrub(grubTree(t, test.files, true))
-			if err == nil || err.Error() != test.want {
-				t.Errorf("%v, want %s", err, test.want)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(err))
 		})
 	}
 }

@@ -174,9 +174,7 @@ func TestAccept(t *testing.T) {
 			if _, err := loader.Plan(nil, want); errors.As(err, &unsupported) {
 				got = unsupported.Command
 			}
-			if got != test.plan {
-				t.Errorf("plan: %s", got)
-			}
+			hosttest.EqualIn(t, "plan", test.plan, got)
 		})
 	}
 }

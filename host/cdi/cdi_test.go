@@ -65,9 +65,7 @@ func TestFolders(t *testing.T) {
 		for _, f := range folders.Files {
 			files = append(files, f.Path)
 		}
-		if diff := gocmp.Diff([][]string{c.files, c.problems}, [][]string{files, texts(folders.All())}); diff != "" {
-			t.Errorf("%s: %s", c.name, diff)
-		}
+		hosttest.EqualIn(t, c.name, [][]string{c.files, c.problems}, [][]string{files, texts(folders.All())})
 	}
 }
 
@@ -99,9 +97,7 @@ func TestDevices(t *testing.T) {
 		{Name: "example.com/gpu=2", Conflicts: []string{"/etc/cdi/a.json", "/etc/cdi/b.json"}},
 		{Name: "example.com/gpu=3", File: "/run/cdi/c.json"},
 	}
-	if diff := gocmp.Diff(want, folders.Devices()); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, want, folders.Devices())
 	for _, name := range []string{"example.com/gpu=9", "example.com/gpu=2"} {
 		if folders.Edits(name) != nil || (cdi.Folders{}).Edits(name) != nil {
 			t.Errorf("edits of %s", name)
@@ -140,9 +136,7 @@ func TestText(t *testing.T) {
 	hosttest.NoError(t, err)
 	want := evergreen()
 	want.Version = "0.5.0"
-	if diff := gocmp.Diff(&want, read.Spec); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, &want, read.Spec)
 	if s, problems := cdi.Parse("a.json", text); s == nil || len(problems) > 0 {
 		t.Error(problems)
 	}
@@ -174,9 +168,7 @@ func TestTextRefuses(t *testing.T) {
 			continue
 		}
 		for _, want := range c.want {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v, want %s", name, err, want)
-			}
+			hosttest.ContainsIn(t, name, want, err.Error())
 		}
 	}
 }

@@ -126,9 +126,7 @@ func TestSets(t *testing.T) {
 				resolved = append(resolved, d.Name)
 			}
 		}
-		if diff := gocmp.Diff(theirs.devices, resolved); diff != "" {
-			t.Errorf("%s: devices, the library's and ours: %s", s.name, diff)
-		}
+		hosttest.EqualIn(t, s.name+": devices, the library's and ours", theirs.devices, resolved)
 		text, atStart := strings.CutPrefix(theirs.err, "failed to inject devices: ")
 		failing := slices.ContainsFunc(folders.All(), func(p cdi.Problem) bool {
 			return p.Status == host.Fail && p.Library == text && (p.Device == "" || p.Device == s.ask)
@@ -146,9 +144,7 @@ func TestSets(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	hosttest.NoError(t, err)
-	if diff := gocmp.Diff(string(want), golden.String()); diff != "" {
-		t.Error(diff)
-	}
+	hosttest.Equal(t, string(want), golden.String())
 }
 
 // relink makes /var/run a link to /run that stays in the tree, for the library, which reads

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -352,9 +353,7 @@ func TestInterrupted(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || err.Error() != want {
 				t.Errorf("%s, asked %d times: %v, want %s", name, asked, err, want)
 			}
-			if diff := cmp.Diff(wantRan, ran, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("%s, asked %d times: ran (-want +got):\n%s", name, asked, diff)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("%s, asked %d times: ran", name, asked), wantRan, ran, cmpopts.EquateEmpty())
 			if diff := cmp.Diff(before, m.all()); diff != "" {
 				t.Errorf("%s, asked %d times (-before +after):\n%s", name, asked, diff)
 			}
@@ -449,9 +448,7 @@ func TestFailedRecovery(t *testing.T) {
 			t.Errorf("%s: %v", status, err)
 		}
 		for _, r := range recovered {
-			if r.Text != "" {
-				t.Errorf("%s: entry %d %s", status, r.Entry.ID, r.Text)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("%s: entry %d", status, r.Entry.ID), "", r.Text)
 		}
 	}
 }

@@ -2,11 +2,10 @@ package change_test
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/change"
 	"gpustack/host/edit"
@@ -59,9 +58,7 @@ func TestKeep(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%d, %s (-want +got):\n%s", killed, when, diff)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("%d, %s", killed, when), want, got)
 		}
 		const first = "first\nsecret=hunter2\nsecond\nthird\n"
 		states := []map[string]string{

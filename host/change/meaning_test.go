@@ -2,6 +2,7 @@ package change_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -544,9 +545,7 @@ func TestUndoByValueInterrupted(t *testing.T) {
 			}
 			untouched := hosttest.Lay(t, plain8)
 			all(grubby("audit=1"), installKernel, booted)(t, untouched)
-			if diff := cmp.Diff(files(t, untouched), files(t, root)); diff != "" {
-				t.Errorf("%s, %d files (-want +got):\n%s", status, made, diff)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("%s, %d files", status, made), files(t, untouched), files(t, root))
 		}
 	}
 }

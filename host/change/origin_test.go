@@ -21,9 +21,7 @@ func TestCaller(t *testing.T) {
 		{"", noLogin, own.Username},
 		{"", "", own.Username},
 	} {
-		if got := caller(test.sudo, test.login); got != test.want {
-			t.Errorf("SUDO_USER %q, login %q: %q, want %q", test.sudo, test.login, got, test.want)
-		}
+		hosttest.EqualIn(t, "SUDO_USER "+test.sudo+", login "+test.login, test.want, caller(test.sudo, test.login))
 	}
 }
 

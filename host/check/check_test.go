@@ -417,9 +417,7 @@ func TestCheck(t *testing.T) {
 			root := like(t, machines[test.from])
 			test.change(t, root)
 			findings, verdict := judge(t, root)
-			if verdict != test.verdict {
-				t.Errorf("verdict %s, want %s", verdict, test.verdict)
-			}
+			hosttest.EqualIn(t, "verdict", test.verdict, verdict)
 			got := bad(t, findings)
 			for i := range got {
 				if before, after, ok := strings.Cut(got[i], "recorded at "); ok {
@@ -536,9 +534,7 @@ func TestUnseen(t *testing.T) {
 				t.Errorf("verdict %s, want %s; %q", verdict, test.verdict, lines)
 			}
 			for name, want := range test.want {
-				if got := find(findings, name); got != want {
-					t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
-				}
+				hosttest.EqualIn(t, name, want, find(findings, name))
 			}
 		})
 	}
@@ -552,9 +548,7 @@ func TestUnreadable(t *testing.T) {
 	if verdict != checklist.Unknown || len(bad(t, findings)) > 0 {
 		t.Errorf("%s, %q", verdict, bad(t, findings))
 	}
-	if got, want := find(findings, "prepared"), "n/a: /var/lib/gpustack/contract.json: permission denied; "+host.AsRoot().String(); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	hosttest.Equal(t, "n/a: /var/lib/gpustack/contract.json: permission denied; "+host.AsRoot().String(), find(findings, "prepared"))
 }
 
 // TestSeen: what is told of a machine that is well.
@@ -603,9 +597,7 @@ func TestSeen(t *testing.T) {
 			root := like(t, root)
 			test.change(t, root)
 			findings, _ := judge(t, root)
-			if got := find(findings, test.check); got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, find(findings, test.check))
 		})
 	}
 }
@@ -621,16 +613,12 @@ func TestPending(t *testing.T) {
 		"groups":    "n/a: 2 groups with functions to be bound at the next boot",
 		"functions": "pass: 4 functions unchanged, at the recorded addresses",
 	} {
-		if got := find(findings, name); got != want {
-			t.Errorf("%s\ngot  %s\nwant %s", name, got, want)
-		}
+		hosttest.EqualIn(t, name, want, find(findings, name))
 	}
 	used := like(t, root)
 	write(function("01:00.0/boot_vga"), "1\n")(t, used)
 	findings, verdict := judge(t, used)
-	if got, want := find(findings, "preparable"), "fail: 0000:01:00.0: has changed since it was recorded: is the console (boot_vga)"; got != want {
-		t.Errorf("%s\ngot  %s\nwant %s", verdict, got, want)
-	}
+	hosttest.EqualIn(t, fmt.Sprint(verdict), "fail: 0000:01:00.0: has changed since it was recorded: is the console (boot_vga)", find(findings, "preparable"))
 	used = like(t, planned(t, selection.Options{Allow: []pci.Address{{Bus: 1}}}))
 	write(function("01:00.0/boot_vga"), "1\n")(t, used)
 	if findings, _ = judge(t, used); !strings.HasPrefix(find(findings, "preparable"), "fail: 0000:01:00.0") {
@@ -687,9 +675,7 @@ func TestPendingUses(t *testing.T) {
 			for _, f := range findings {
 				if f.Check == "preparable" {
 					got = append(got, fmt.Sprintf("%s: %s", f.Status, f.Seen))
-					if f.Remedy.String() != test.remedy {
-						t.Errorf("%s: remedy %q, want %q", f.Seen, f.Remedy, test.remedy)
-					}
+					hosttest.EqualIn(t, f.Seen+": remedy", test.remedy, f.Remedy.String())
 					if f.Status == host.Fail && strings.Contains(f.Effect, "the host loses it") == strings.Contains(test.name, "service") {
 						t.Errorf("effect %q", f.Effect)
 					}
@@ -890,9 +876,7 @@ func TestGone(t *testing.T) {
 				steps(rename(from+f, "sys/"+to), link("sys/bus/pci/devices/0000:05:00."+f, "../../../"+to))(t, root)
 			}
 			findings, _ := judge(t, root)
-			if got := find(findings, "functions"); got != "fail: 0000:02:00.0 "+test.want {
-				t.Error(got)
-			}
+			hosttest.Equal(t, "fail: 0000:02:00.0 "+test.want, find(findings, "functions"))
 		})
 	}
 }
@@ -937,9 +921,7 @@ func TestSysfsPath(t *testing.T) {
 		link("sys/bus/pci/devices/"+f, "../../../devices/platform/soc/pci0000:00/0000:00:02.0/"+f)(t, root)
 	}
 	const want = "fail: 0000:02:00.0 is at /sys/devices/platform/soc/pci0000:00/0000:00:02.0/0000:02:00.0; recorded was /" + bridge + "/0000:02:00.0"
-	if got := finding(); !strings.Contains(got, want) {
-		t.Error(got)
-	}
+	hosttest.Contains(t, want, finding())
 	apply()
 	if got := finding(); !strings.HasPrefix(got, "pass: ") {
 		t.Error(got)
@@ -987,9 +969,7 @@ func TestBecameConsole(t *testing.T) {
 	p, err := plan(t, root, selection.Options{Allow: []pci.Address{a}})
 	hosttest.NoError(t, err)
 	for _, f := range p.Functions {
-		if f.BootVGA != (f.Address == a) {
-			t.Errorf("%s: boot_vga %t", f.Address, f.BootVGA)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s: boot_vga", f.Address), f.Address == a, f.BootVGA)
 	}
 }
 
@@ -1013,9 +993,7 @@ func TestBlacklist(t *testing.T) {
 		return find(findings, "initramfs")
 	}
 	const want = "warn: gpustack=off does not cover the blacklist here (nouveau)"
-	if got := finding(); !strings.Contains(got, want) {
-		t.Error(got)
-	}
+	hosttest.Contains(t, want, finding())
 
 	steps(write("boot/initrd.img-"+newer, ""),
 		write("run/modprobe.d/gpustack-blacklist.conf", "blacklist nouveau\n"), write("run/modprobe.d/zzzzz-gpustack-off.conf", "options vfio-pci ids=\n"))(t, root)

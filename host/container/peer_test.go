@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	library "tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -117,7 +116,5 @@ func TestNvidiaSpecs(t *testing.T) {
 	}
 	want, err := os.ReadFile(golden)
 	hosttest.NoError(t, err)
-	if diff := cmp.Diff(string(want), compared.String()); diff != "" {
-		t.Errorf("%s", diff)
-	}
+	hosttest.Equal(t, string(want), compared.String())
 }

@@ -161,9 +161,7 @@ func TestSpecPrograms(t *testing.T) {
 				got = m.HostPath
 			}
 		}
-		if got != test.want {
-			t.Errorf("%s: nvidia-smi is %q, want %q", name, got, test.want)
-		}
+		hosttest.EqualIn(t, name+": nvidia-smi", test.want, got)
 		if len(s.Missing) > 0 || !slices.Contains(s.GPU.ContainerEdits.Env, "TRITON_LIBCUDA_PATH=/usr/local/nvidia/lib64") || !slices.Contains(mounts(s), "libcuda.so") {
 			t.Errorf("%s: %q, %q, %+v", name, s.GPU.ContainerEdits.Env, mounts(s), s.Missing)
 		}

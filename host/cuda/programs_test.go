@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"gpustack/host/cuda"
+	"gpustack/host/hosttest"
 )
 
 // shown returns programs in one line.
@@ -239,9 +240,7 @@ func TestPrograms(t *testing.T) {
 		{"nothing", cuda.Output{}, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := shown(cuda.Programs(test.run)); got != test.want {
-				t.Errorf("%s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, shown(cuda.Programs(test.run)))
 		})
 	}
 }

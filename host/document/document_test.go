@@ -73,9 +73,7 @@ func TestEach(t *testing.T) {
 			if err != nil {
 				got = append(got, strings.SplitAfter(err.Error(), "unmarshal errors:")[0])
 			}
-			if all := strings.ReplaceAll(strings.Join(got, " "), "standard input", "in"); all != test.want {
-				t.Errorf("got  %s\nwant %s", all, test.want)
-			}
+			hosttest.Equal(t, test.want, strings.ReplaceAll(strings.Join(got, " "), "standard input", "in"))
 			var hinted interface{ Hint() string }
 			if err != nil && (!errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "gpustack host scan -o json > FILE")) {
 				t.Errorf("no hint: %v", err)
@@ -99,13 +97,9 @@ func TestFolders(t *testing.T) {
 		read = append(read, filepath.Base(d.Name))
 		return fmt.Errorf("callback of %s", filepath.Base(d.Name))
 	})
-	if got, want := strings.Join(read, " "), "a.json b.yaml c.jsonl"; got != want {
-		t.Errorf("read %s instead of %s", got, want)
-	}
+	hosttest.EqualIn(t, "read", "a.json b.yaml c.jsonl", strings.Join(read, " "))
 	want := "callback of a.json\ncallback of b.yaml\ncallback of c.jsonl\nstandard input: broken"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v\nwant %s", err, want)
-	}
+	hosttest.Equal(t, want, fmt.Sprint(err))
 	if got := strings.Join(warnings, "\n"); !strings.HasSuffix(got, ": 1, 2, 3, 4, 5 and 2 more") || len(warnings) != 1 {
 		t.Errorf("warnings: %s", got)
 	}
@@ -147,9 +141,7 @@ func TestKinds(t *testing.T) {
 		if err != nil {
 			got = append(got, err.Error())
 		}
-		if all := strings.ReplaceAll(strings.Join(got, "\n"), "standard input", "in"); all != want {
-			t.Errorf("ignore %t: got\n%s\nwant\n%s", ignore, all, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("ignore %t", ignore), want, strings.ReplaceAll(strings.Join(got, "\n"), "standard input", "in"))
 	}
 }
 
@@ -179,9 +171,7 @@ func TestMixed(t *testing.T) {
 		if err != nil {
 			got = append(got, "error", err.Error())
 		}
-		if all := strings.ReplaceAll(strings.Join(got, " "), "standard input", "in"); all != test.want {
-			t.Errorf("%s: %s\nwant %s", name, all, test.want)
-		}
+		hosttest.EqualIn(t, name, test.want, strings.ReplaceAll(strings.Join(got, " "), "standard input", "in"))
 	}
 }
 

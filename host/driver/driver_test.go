@@ -135,13 +135,9 @@ func TestUndo(t *testing.T) {
 		if e, err = b.Undo(context.Background(), e); err != nil || e.Status != change.Undone {
 			t.Fatal(e, err)
 		}
-		if diff := cmp.Diff(want, states(t, root)); diff != "" {
-			t.Errorf("entry %d (-want +got):\n%s", e.ID, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("entry %d", e.ID), want, states(t, root))
 	}
-	if got := statuses(t, root); got != "undone undone undone" {
-		t.Error(got)
-	}
+	hosttest.Equal(t, "undone undone undone", statuses(t, root))
 }
 
 // TestUndoElsewhere: what somebody else has done since is named, and nothing is
@@ -253,9 +249,7 @@ func TestFails(t *testing.T) {
 			test.fault(k)
 			b := binder(t, root, k)
 			_, err := b.Apply(context.Background(), bindPlan(t, root, "vfio-pci"), "test")
-			if err == nil || err.Error() != test.want {
-				t.Errorf("%v, want %s", err, test.want)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(err))
 			hosttest.Equal(t, atFirst, states(t, root))
 			if left := entries(t, root); len(left) > 0 {
 				t.Errorf("left %v", left)
@@ -471,9 +465,7 @@ func TestViable(t *testing.T) {
 			k := newKernel(t, root)
 			test.more(k)
 			_, err := binder(t, root, k).Apply(context.Background(), bindPlan(t, root, test.driver, test.addresses...), "test")
-			if fmt.Sprint(err) != test.want {
-				t.Errorf("%v", err)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(err))
 			if last := k.log[len(k.log)-1]; test.want == "<nil>" && last != test.last {
 				t.Errorf("%s", last)
 			}
@@ -517,9 +509,7 @@ func TestKilled(t *testing.T) {
 					}
 				}
 				offered := map[bool]string{true: "02:00.0"}[of(states(t, root), "02:") == of(atFirst, "02:")]
-				if got := spec(t, root); got != offered {
-					t.Errorf("offered to containers: %q, want %q", got, offered)
-				}
+				hosttest.EqualIn(t, "offered to containers", offered, spec(t, root))
 				if p := bindPlan(t, root, "vfio-pci"); len(p.Changes) > 0 {
 					if _, err := b.Apply(context.Background(), recorded(t, root, p), "test"); err != nil {
 						t.Fatal(err)
@@ -536,9 +526,7 @@ func TestKilled(t *testing.T) {
 					}
 				}
 				hosttest.EqualIn(t, "undone", atFirst, states(t, root))
-				if got := spec(t, root); got != "02:00.0" {
-					t.Errorf("undone: offered to containers: %q", got)
-				}
+				hosttest.EqualIn(t, "undone: offered to containers", "02:00.0", spec(t, root))
 			})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gpustack/host/driver"
+	"gpustack/host/hosttest"
 )
 
 // recorder is a netlink socket that records requests.
@@ -73,9 +74,7 @@ func TestRequests(t *testing.T) {
 		if err != nil {
 			got = "error: " + err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", words, got, want)
-		}
+		hosttest.EqualIn(t, words, want, got)
 	}
 }
 

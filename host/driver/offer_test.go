@@ -173,9 +173,7 @@ func TestLend(t *testing.T) {
 			if got := slices.Compact(offered); len(got) != 1 || got[0] != "01:00.0" {
 				t.Errorf("offered while drivers change back: %q", offered)
 			}
-			if got := spec(t, root); got != "01:00.0\n02:00.0" {
-				t.Errorf("offered again: %q", got)
-			}
+			hosttest.EqualIn(t, "offered again", "01:00.0\n02:00.0", spec(t, root))
 			hosttest.Equal(t, atFirst, states(t, root))
 			if way == "undo" {
 				return
@@ -184,9 +182,7 @@ func TestLend(t *testing.T) {
 			if _, err := b.Undo(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
-			if got := spec(t, root); got != "01:00.0" {
-				t.Errorf("offered after undo of the release: %q", got)
-			}
+			hosttest.EqualIn(t, "offered after undo of the release", "01:00.0", spec(t, root))
 		})
 	}
 }
@@ -212,9 +208,7 @@ func TestLendOpened(t *testing.T) {
 	if len(k.log) > 0 || len(entries(t, root)) > 0 {
 		t.Errorf("%v, %v", k.log, entries(t, root))
 	}
-	if got := spec(t, root); got != "as it was" {
-		t.Errorf("spec: %q", got)
-	}
+	hosttest.EqualIn(t, "spec", "as it was", spec(t, root))
 	if info, err := os.Stat(root.Path(specFile)); err != nil || info.Mode().Perm() != 0o604 {
 		t.Errorf("%v, %v", info, err)
 	}
@@ -236,9 +230,7 @@ func TestReturnFails(t *testing.T) {
 			if _, err := binder(t, root, newKernel(t, root)).Apply(t.Context(), lend(t, root), "host bind"); err != nil {
 				t.Fatal(err)
 			}
-			if got := spec(t, root); got != "" {
-				t.Errorf("a spec without a device: %q", got)
-			}
+			hosttest.EqualIn(t, "a spec without a device", "", spec(t, root))
 			was := states(t, root)
 			o, fault := newOffering(t, root), errors.New("not offered")
 			test.fail(o, fault)

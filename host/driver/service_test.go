@@ -294,9 +294,7 @@ func TestServicesFail(t *testing.T) {
 			k := serve(t, root)
 			test.fault(k)
 			_, err := binder(t, root, k).Apply(t.Context(), servicePlan(t, root, "02"), "test")
-			if fmt.Sprint(err) != test.want {
-				t.Errorf("%v, want %s", err, test.want)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(err))
 			hosttest.Equal(t, servedAtFirst, services(t, root))
 			if left := entries(t, root); len(left) > 0 {
 				t.Errorf("left %v", left)
@@ -377,9 +375,7 @@ func TestServicesKilled(t *testing.T) {
 					t.Fatal(what, when, err)
 				}
 			}
-			if diff := cmp.Diff(servedAtFirst, services(t, root)); diff != "" {
-				t.Errorf("%s %s: undone (-want +got):\n%s", what, when, diff)
-			}
+			hosttest.EqualIn(t, what+" "+when+": undone", servedAtFirst, services(t, root))
 		}
 	}
 }
@@ -463,9 +459,7 @@ func TestReadUnits(t *testing.T) {
 		shown["a.service"] + "\n" + shown["c.service"]: "systemctl show: not a unit as systemctl shows one: 2 of 1 are shown",
 	} {
 		_, err := driver.ReadUnits(t.Context(), func(context.Context, []string) ([]byte, error) { return []byte(text), nil }, []string{"a.service"})
-		if fmt.Sprint(err) != want {
-			t.Errorf("%v", err)
-		}
+		hosttest.Equal(t, want, fmt.Sprint(err))
 	}
 	_, err = driver.ReadUnits(t.Context(), func(context.Context, []string) ([]byte, error) { return nil, host.ErrNoProgram }, []string{"a.service"})
 	if !errors.Is(err, driver.ErrNoSystemd) {
@@ -482,9 +476,7 @@ func TestReadPersistence(t *testing.T) {
 		"":                                                        "map[] <nil>",
 	} {
 		modes, err := driver.ReadPersistence(t.Context(), func(context.Context, []string) ([]byte, error) { return []byte(text), nil })
-		if got := fmt.Sprint(modes, " ", err); got != want {
-			t.Errorf("%s", got)
-		}
+		hosttest.Equal(t, want, fmt.Sprint(modes, " ", err))
 	}
 }
 

@@ -3,6 +3,7 @@ package edit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -190,9 +191,7 @@ func TestIntegrity(t *testing.T) {
 	// A signature of EVM that names no inode goes with the file.
 	hosttest.NoError(t, unix.Setxattr(file, "security.evm", []byte("\x05signature"), 0))
 	hosttest.NoError(t, edit.Copy(root, "/etc/default/grub", "/etc/empty/copy"))
-	if got := attributes("/etc/empty/copy")["security.evm"]; got != "\x05signature" {
-		t.Errorf("copied: %q", got)
-	}
+	hosttest.EqualIn(t, "copied", "\x05signature", attributes("/etc/empty/copy")["security.evm"])
 }
 
 // TestProtected: a file or a directory that is immutable or append-only is named, with the command
@@ -224,9 +223,7 @@ func TestProtected(t *testing.T) {
 			hosttest.EqualIn(t, "before and after", before, all(t, root))
 			remove, err := edit.Observe(root, "/etc/default/grub").Remove("/etc/default/grub")
 			hosttest.NoError(t, err)
-			if err := remove.Apply(root); err == nil || err.Error() != test.want {
-				t.Errorf("removed: %v", err)
-			}
+			hosttest.EqualIn(t, "removed", test.want, fmt.Sprint(remove.Apply(root)))
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package edit_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -54,9 +55,7 @@ func TestReplaceFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing", "a.prom")
-	if err := edit.Replace(missing, nil, 0o644); err == nil || err.Error() != missing+": no such file or directory" {
-		t.Error(err)
-	}
+	hosttest.Equal(t, missing+": no such file or directory", fmt.Sprint(edit.Replace(missing, nil, 0o644)))
 	folder := filepath.Join(dir, "a.prom")
 	hosttest.NoError(t, os.Mkdir(folder, 0o755))
 	if err := edit.Replace(folder, nil, 0o644); err == nil || err.Error() != folder+": file exists" && err.Error() != folder+": is a directory" {

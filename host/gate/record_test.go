@@ -112,9 +112,7 @@ func TestBackOut(t *testing.T) {
 			}
 			_, err = gate.Permit(root, edit.Changes{c}, gate.Allowed{})
 			_, revert := startup.Permit(startup.Machine{Root: root, Kernel: func(time.Duration) driver.Requester { return nil }}, nil)
-			if got := fmt.Sprint(errors.Join(err, revert)); got != test.want {
-				t.Errorf("%s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(errors.Join(err, revert)))
 		})
 	}
 }
@@ -164,9 +162,7 @@ func TestRestored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, inState(t, "an interface that is up", false, pf))
 			_, err := gate.Permit(root, edit.Changes{{Name: machine.ContractFile, Before: test.before, After: test.after}}, gate.Allowed{Functions: test.allow})
-			if got := fmt.Sprint(err); got != test.want {
-				t.Errorf("%s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, fmt.Sprint(err))
 		})
 	}
 }
@@ -193,9 +189,7 @@ func TestUndoneAllow(t *testing.T) {
 		if err := asked(t, root); err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %q, want %q", when, got, want)
-		}
+		hosttest.EqualIn(t, when, want, got)
 	}
 	is("recorded", refused)
 	allow := gate.Allowed{Functions: []pci.Address{address(t, pf)}}
@@ -245,9 +239,7 @@ func TestJournalUnread(t *testing.T) {
 				err = errors.New("")
 			}
 			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q, want %q", err, want)
-				}
+				hosttest.Contains(t, want, err.Error())
 			}
 			if test.want == nil && err.Error() != "" || test.not != "" && strings.Contains(err.Error(), test.not) {
 				t.Errorf("%q", err)

@@ -7,6 +7,7 @@ import (
 	"gpustack/host/gate"
 	"gpustack/host/guard"
 	"gpustack/host/guest"
+	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 )
@@ -20,9 +21,7 @@ func TestUsersOfReplaced(t *testing.T) {
 		h := gate.Host{Devices: pci.Devices{{Address: at, Class: &class, VendorID: &vendor, ProductID: &product, Driver: &driver}},
 			Recorded: &machine.Contract{Functions: []machine.Function{{Address: at, VendorID: vendor, ProductID: recorded}}}}
 		answer := h.Decide(gate.Selection{Selected: []pci.Address{at}, All: []pci.Address{at}, Kind: gate.AtBoot}, uses, nil)
-		if got := fmt.Sprint(answer.Refused); got != want {
-			t.Errorf("recorded %s: %s", recorded, got)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("recorded %s", recorded), want, fmt.Sprint(answer.Refused))
 	}
 }
 

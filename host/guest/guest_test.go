@@ -321,9 +321,7 @@ func TestObserve(t *testing.T) {
 			test.add(m)
 			r := observe(m.lay(t))
 			hosttest.Equal(t, test.want, brief(r))
-			if complete := !strings.Contains(test.want, "unreadable"); r.Complete != complete {
-				t.Errorf("complete: %t", r.Complete)
-			}
+			hosttest.EqualIn(t, "complete", !strings.Contains(test.want, "unreadable"), r.Complete)
 		})
 	}
 }

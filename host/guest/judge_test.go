@@ -311,9 +311,7 @@ func TestNewest(t *testing.T) {
 		report("gpu1", "m1", 0), report("gpu1", "m1", 2), report("gpu1", "m1", 1), report("gpu2", "m2", 0), report("gpu2", "m3", 5), report("gpu3", "m1", 0), {},
 	})
 	want := "report of an unknown host: no nova_host\nreports of gpu2 come from several machines: m2, m3"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v", err)
-	}
+	hosttest.Equal(t, want, fmt.Sprint(err))
 	made, newer := report("gpu4", "m4", 0), report("gpu4", "m4", 9) // by a clock that was set back
 	for minute, r := range map[int]*guest.Report{1: &made, 0: &newer} {
 		token := guest.NewToken(now.Add(time.Duration(minute) * time.Minute))

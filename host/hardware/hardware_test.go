@@ -166,9 +166,7 @@ func TestRead(t *testing.T) {
 		"nics": "list of 2", "nics.0.name": "ens1f0", "nics.0.pci_address": "0000:41:00.0", "nics.0.driver": "mlx5_core", "nics.0.speed_mbps": "100000",
 		"nics.1.pci_address": "0000:41:00.1", "nics.1.speed_mbps": "null",
 	} {
-		if got[path] != want {
-			t.Errorf("%s: %s, want %s", path, got[path], want)
-		}
+		hosttest.EqualIn(t, path, want, got[path])
 	}
 	if text, _ := json.Marshal(m); strings.Contains(string(text), "SERIAL") || strings.Contains(string(text), "UUID") || strings.Contains(string(text), "aa:bb") {
 		t.Errorf("identifies the machine: %s", text)
@@ -251,9 +249,7 @@ func TestEmptyRoot(t *testing.T) {
 	t.Setenv("GHW_LOG_LEVEL", "debug")
 	m, warnings := hardware.Read(hosttest.Lay(t, "mkdir etc\n"))
 	for path, value := range flat(t, m) {
-		if value != "null" {
-			t.Errorf("%s: %s", path, value)
-		}
+		hosttest.EqualIn(t, path, "null", value)
 	}
 	if len(warnings) < 6 {
 		t.Errorf("%q", warnings)

@@ -1,6 +1,7 @@
 package hosttest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,5 +26,19 @@ func EqualIn(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// Contains fails the test where text has no part.
+func Contains(t testing.TB, part, text string) {
+	t.Helper()
+	ContainsIn(t, "", part, text)
+}
+
+// ContainsIn is Contains for one of several texts of a test: what names it.
+func ContainsIn(t testing.TB, what, part, text string) {
+	t.Helper()
+	if !strings.Contains(text, part) {
+		t.Errorf("%s: %q is not in:\n%s", what, part, text)
 	}
 }

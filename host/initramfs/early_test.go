@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
 	"gpustack/host/edit"
@@ -125,12 +125,8 @@ func TestGeneratorChanges(t *testing.T) {
 	} {
 		plan, err := byIDs().Plan(edit.Observe(root, initramfs.PlanFiles()...), step.generator)
 		hosttest.NoError(t, err)
-		if n := len(plan.Pending()); n != step.pending {
-			t.Errorf("%s: %d changes, want %d", step.generator, n, step.pending)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s: changes", step.generator), step.pending, len(plan.Pending()))
 		hosttest.NoError(t, plan.Apply(context.Background(), root))
-		if diff := cmp.Diff(strings.Split(step.want, "\n"), strings.Split(files(), "\n")); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", step.generator, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(step.generator), strings.Split(step.want, "\n"), strings.Split(files(), "\n"))
 	}
 }

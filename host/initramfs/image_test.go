@@ -191,9 +191,7 @@ func TestCompressions(t *testing.T) {
 				}
 				hosttest.NoError(t, err)
 				hosttest.Equal(t, test.want, told(c))
-				if c.Image != "/initrd" {
-					t.Errorf("image %q", c.Image)
-				}
+				hosttest.EqualIn(t, "image", "/initrd", c.Image)
 			})
 		}
 		t.Run(name+", cut short", func(t *testing.T) {
@@ -292,9 +290,7 @@ func TestArchives(t *testing.T) {
 			if err != nil {
 				got = strings.TrimPrefix(err.Error(), "/initrd: ")
 			}
-			if got != test.want {
-				t.Errorf("%s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 			if malformed := strings.HasPrefix(test.want, "malformed"); malformed != errors.Is(err, errMalformed) {
 				t.Errorf("%v is not the right error", err)
 			}

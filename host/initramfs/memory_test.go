@@ -149,9 +149,7 @@ func TestRemembered(t *testing.T) {
 	before, err := os.Stat(m.file())
 	hosttest.NoError(t, err)
 	for range 2 {
-		if n := m.run("first"); n != 0 {
-			t.Errorf("the image was opened %d times", n)
-		}
+		hosttest.EqualIn(t, "times that the image was opened", 0, m.run("first"))
 	}
 	if after, err := os.Stat(m.file()); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the file was written again, %v", err)
@@ -269,9 +267,7 @@ func TestBadMemory(t *testing.T) {
 			if err := memory.Save(); err != nil {
 				t.Error(err)
 			}
-			if n := m.run("first"); n != 0 {
-				t.Errorf("then opened %d times", n)
-			}
+			hosttest.EqualIn(t, "times that it was opened then", 0, m.run("first"))
 		})
 	}
 }
@@ -347,9 +343,7 @@ func TestParallelRuns(t *testing.T) {
 		runs.Go(func() { m.memoryRun() })
 	}
 	runs.Wait()
-	if n := m.run("first"); n != 0 {
-		t.Errorf("then opened %d times", n)
-	}
+	hosttest.EqualIn(t, "times that it was opened then", 0, m.run("first"))
 	names, err := os.ReadDir(filepath.Dir(m.file()))
 	if err != nil || len(names) != 1 {
 		t.Errorf("%v, %v", names, err)
@@ -377,7 +371,5 @@ func TestEssence(t *testing.T) {
 	}))
 	const want = "1 [etc/modprobe.d/zzz-gpustack.conf init lib/dracut/hooks/pre-udev/00-gpustack.sh lib/modules/6.1/a_b.ko lib/modules/6.2/c.ko" +
 		" scripts/init-top/ORDER scripts/init-top/gpustack usr/lib/systemd/system/initrd.target.wants/dracut-pre-udev.service usr/lib/systemd/systemd]"
-	if got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	hosttest.Equal(t, want, got)
 }

@@ -191,9 +191,7 @@ func TestVerify(t *testing.T) {
 			// What a Memory keeps leads to the same answer.
 			kept := in.content()
 			kept.Names = initramfs.Essence(kept.Names)
-			if keptErr := early.Verify(kept, test.generator, expected); fmt.Sprint(keptErr) != fmt.Sprint(err) {
-				t.Errorf("of what is remembered: %v, want %v", keptErr, err)
-			}
+			hosttest.EqualIn(t, "of what is remembered", fmt.Sprint(err), fmt.Sprint(early.Verify(kept, test.generator, expected)))
 		})
 	}
 }

@@ -51,9 +51,7 @@ func TestFirmware(t *testing.T) {
 					got += " " + host.Cause(err).Error()
 				}
 			}
-			if got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 	if _, err := iommu.ReadFirmware(hosttest.Lay(t, "-- x --\n")); !host.IsAbsent(err) {

@@ -84,9 +84,7 @@ func TestViability(t *testing.T) {
 			for _, b := range groups[0].Blockers {
 				got += "; " + strings.TrimPrefix(b.Address.String(), "0000:") + " " + b.Reason
 			}
-			if got != test.want {
-				t.Errorf("got  %s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -96,9 +94,7 @@ func TestLeavesAlone(t *testing.T) {
 		"vfio-pci": true, "vfio_pci": true, "mlx5_vfio_pci": true, "hisi-acc-vfio-pci": true, "pci-stub": true, "pci_stub": true,
 		"pcieport": false, "nvidia": false, "vfio-pci-x": false, "pci-pf-stub": false, "": false,
 	} {
-		if got := pci.LeavesAlone(driver); got != want {
-			t.Errorf("%q: %v", driver, got)
-		}
+		hosttest.EqualIn(t, driver, want, pci.LeavesAlone(driver))
 	}
 }
 
@@ -123,9 +119,7 @@ func TestReadState(t *testing.T) {
 			hosttest.NoError(t, err)
 			state, warnings := iommu.ReadState(root, devices)
 			hosttest.Equal(t, test.want, fmt.Sprint(state.Enabled, " ", state.Groups))
-			if fmt.Sprint(warnings) != fmt.Sprint(test.warnings) {
-				t.Errorf("warnings %q, want %q", warnings, test.warnings)
-			}
+			hosttest.EqualIn(t, "warnings", fmt.Sprint(test.warnings), fmt.Sprint(warnings))
 		})
 	}
 }

@@ -78,9 +78,7 @@ func TestWrite(t *testing.T) {
 	}
 	for _, status := range []journal.Status{journal.Rebuilding, journal.Done} {
 		hosttest.NoError(t, j.SetStatus(&first, status))
-		if ended := first.Ended != nil; ended != (status == journal.Done) {
-			t.Errorf("%s: ended %t", status, ended)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s: ended", status), status == journal.Done, first.Ended != nil)
 	}
 	for name, want := range map[string]os.FileMode{"/var/lib": 0o755, "/var/lib/gpustack": 0o700, "/var/lib/gpustack/journal": 0o700,
 		"/var/lib/gpustack/journal/0001.json": 0o600} {
@@ -175,9 +173,7 @@ func TestDetail(t *testing.T) {
 			t.Errorf("%s: %q, detail %s", test.kind, got, e.Detail())
 		}
 	}
-	if name := (journal.Entry{Changes: journal.KindObjects, Objects: []byte("[]")}).ObjectType(); name != "" {
-		t.Errorf("a detail without a type is a %s", name)
-	}
+	hosttest.EqualIn(t, "a detail without a type", "", (journal.Entry{Changes: journal.KindObjects, Objects: []byte("[]")}).ObjectType())
 }
 
 // file returns a file with a content, nil for "".
@@ -281,9 +277,7 @@ func TestThen(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	before := "[database]\nconnection = mysql://nova:S3CRET@db/nova\n[pci]\nalias = old\n"
 	f := journal.NewFile(edit.Change{Name: "/etc/nova/nova.conf", Before: file(before), After: file(strings.Replace(before, "old", "new", 1))})
-	if got := string(f.Replaced()); got != "alias = old\n" {
-		t.Errorf("%q", got)
-	}
+	hosttest.Equal(t, "alias = old\n", string(f.Replaced()))
 	if created := journal.NewFile(edit.Change{Name: "/etc/x", After: file("a\n")}); created.Replaced() != nil {
 		t.Errorf("of a file that was created: %q", created.Replaced())
 	}

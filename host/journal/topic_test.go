@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 	"gpustack/host/journal"
 )
 
@@ -22,8 +23,6 @@ func TestNextBoot(t *testing.T) {
 		{"guests of another machine's root", journal.Entry{Kind: journal.KindFiles, About: &journal.Topic{Subject: journal.OfGuests}, Left: []host.Program{{}}}, true},
 		{"Nova", journal.Entry{Kind: journal.KindFiles, About: &journal.Topic{Subject: journal.OfNova}}, false},
 	} {
-		if got := test.entry.NextBoot(); got != test.want {
-			t.Errorf("%s: %t, want %t", test.name, got, test.want)
-		}
+		hosttest.EqualIn(t, test.name, test.want, test.entry.NextBoot())
 	}
 }

@@ -67,9 +67,7 @@ func TestRoles(t *testing.T) {
 				if test.guests == nil && want == machine.OfGuest || test.containers == nil && want == machine.OfContainer {
 					want = machine.OfHost
 				}
-				if got := machine.RoleOf(gotGuests, gotContainers, at); got != want {
-					t.Errorf("%s: %s, want %s", a, got, want)
-				}
+				hosttest.EqualIn(t, a, want, machine.RoleOf(gotGuests, gotContainers, at))
 			}
 		})
 	}

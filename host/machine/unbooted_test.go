@@ -52,15 +52,11 @@ func TestUnbooted(t *testing.T) {
 			entry(8, "container prepare --none", "g2 c", "g2")}, 5, true, 7},
 		"returned, containers stay": {[]change.Entry{entry(1, containers, "", "c"), entry(6, prepare, "c", "g c"), entry(7, "host prepare --none", "g c", "c")}, 5, false, 7},
 	} {
-		if got := unbooted(test.entries, at(test.booted)); got != test.unbooted {
-			t.Errorf("%s: %t", name, got)
-		}
+		hosttest.EqualIn(t, name, test.unbooted, unbooted(test.entries, at(test.booted)))
 		got := 0
 		if written := writtenAt(test.entries); written != nil {
 			got = int(written.Unix())
 		}
-		if got != test.written {
-			t.Errorf("%s: written at %d, want %d", name, got, test.written)
-		}
+		hosttest.EqualIn(t, name+": written at", test.written, got)
 	}
 }

@@ -71,9 +71,7 @@ func TestWords(t *testing.T) {
 			for _, l := range conf {
 				got = append(got, strings.TrimRight(fmt.Sprintf("%d %s %s %s", l.Number, l.Command, l.Module, strings.Join(l.Rest, "|")), " "))
 			}
-			if test.want != strings.Join(got, "; ") {
-				t.Errorf("%q, want %q", strings.Join(got, "; "), test.want)
-			}
+			hosttest.Equal(t, test.want, strings.Join(got, "; "))
 		})
 	}
 }
@@ -92,9 +90,7 @@ func TestIDs(t *testing.T) {
 		"0x10de:0x11b4":           "0x10de:0x11b4",
 		"10de,nothing":            "",
 	} {
-		if got := strings.Join(modprobe.AddIDs(nil, list), " "); got != want {
-			t.Errorf("%q: %q, want %q", list, got, want)
-		}
+		hosttest.EqualIn(t, list, want, strings.Join(modprobe.AddIDs(nil, list), " "))
 	}
 }
 
@@ -130,9 +126,7 @@ alias usb:v1234p* usbthing
 		"vfio_pci:v000010DEd000011B4sv000010DEsd0000abcdbc03sc00i00": "vfio_pci",
 		"pci:v00008086d00000001sv0sd0bc03sc00i00":                    "",
 	} {
-		if got := strings.Join(m.Match(modalias), " "); got != want {
-			t.Errorf("%s: %q, want %q", modalias, got, want)
-		}
+		hosttest.EqualIn(t, modalias, want, strings.Join(m.Match(modalias), " "))
 	}
 }
 

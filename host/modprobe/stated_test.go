@@ -55,9 +55,7 @@ func TestTakeOver(t *testing.T) {
 			for _, s := range stated {
 				found = append(found, strings.TrimPrefix(s.Place(), "/"+test.file+":")+" "+s.String())
 			}
-			if got := strings.Join(found, "; "); got != test.stated {
-				t.Errorf("stated: %q, want %q", got, test.stated)
-			}
+			hosttest.EqualIn(t, "stated", test.stated, strings.Join(found, "; "))
 			plan, err := modprobe.TakeOver(filesOf(root, stated), stated, []string{"10de:11b4", "10de:0e0a"})
 			if test.want == "error" {
 				if err == nil {

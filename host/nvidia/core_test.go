@@ -1,10 +1,9 @@
 package nvidia_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
@@ -33,9 +32,7 @@ func TestCoreLibraries(t *testing.T) {
 		for _, c := range nvidia.CoreLibraries(test.version) {
 			got = append(got, c.FileName(test.version))
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.version, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(test.version), test.want, got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -36,9 +37,7 @@ func TestModuleName(t *testing.T) {
 		"nvidia_legacy_390xx": true, "nvidia_uvm": false, "nvidia_drm": false, "nvidia_current_modeset": false, "nvidia_tesla_470_uvm": false,
 		"nvidiafb": false, "nvidia_wmi_ec_backlight": false, "nvidia_vgpu_vfio": false, "nvidia_fs": false,
 	} {
-		if got := moduleName().MatchString(name); got != want {
-			t.Errorf("%s: %v", name, got)
-		}
+		hosttest.EqualIn(t, name, want, moduleName().MatchString(name))
 	}
 }
 

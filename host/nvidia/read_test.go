@@ -149,16 +149,12 @@ func TestFabricManager(t *testing.T) {
 	} {
 		root := hosttest.Lay(t, test.tree)
 		var tree snapshot.Tree
-		if got := read(t, root.Recorded(&tree)); got.FabricManager != test.want {
-			t.Errorf("%s: %t", name, got.FabricManager)
-		}
+		hosttest.EqualIn(t, name, test.want, read(t, root.Recorded(&tree)).FabricManager)
 		dir := t.TempDir()
 		hosttest.NoError(t, tree.Unpack(dir))
 		again, err := host.NewRoot(dir)
 		hosttest.NoError(t, err)
-		if got := read(t, again); got.FabricManager != test.want {
-			t.Errorf("%s: from the snapshot: %t", name, got.FabricManager)
-		}
+		hosttest.EqualIn(t, name+": from the snapshot", test.want, read(t, again).FabricManager)
 	}
 }
 

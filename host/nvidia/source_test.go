@@ -73,9 +73,7 @@ func TestLibrarySource(t *testing.T) {
 			if l := d.Library(link); l != nil {
 				got = strings.TrimPrefix(l.Folder, "/")
 			}
-			if got != want {
-				t.Errorf("%s: %s is of %q, want %q", name, link, got, want)
-			}
+			hosttest.EqualIn(t, name+": what "+link+" is of", want, got)
 		}
 	}
 }

@@ -1,8 +1,10 @@
 package nvidia_test
 
 import (
+	"fmt"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
 )
 
@@ -20,9 +22,7 @@ func TestCompare(t *testing.T) {
 		{"12.10", "12.9", 1},
 		{"", "346.46", -1},
 	} {
-		if got := c.a.Compare(c.b); got != c.want {
-			t.Errorf("%q to %q: %d, want %d", c.a, c.b, got, c.want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%q to %q", c.a, c.b), c.want, c.a.Compare(c.b))
 	}
 }
 
@@ -70,9 +70,7 @@ func TestCUDA(t *testing.T) {
 	for driver, want := range map[nvidia.Version]nvidia.Version{
 		"470.256.02": "11.4", "535.261.03": "12.2", "550.163.01": "12.4", "346.46": "7.0", "340.108": "", "999.1": "13.1",
 	} {
-		if got := nvidia.CUDA(driver); got != want {
-			t.Errorf("%s: %q, want %q", driver, got, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(driver), want, nvidia.CUDA(driver))
 	}
 }
 

@@ -1,9 +1,11 @@
 package pci_test
 
 import (
+	"fmt"
 	"regexp"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -17,9 +19,7 @@ func TestAliasNameOfTheTable(t *testing.T) {
 		0x2c38: "RTXPRO5000-Laptop", 0x2e12: "GB10", 0x2e2a: "N1X", 0x31c0: "GB300-31c0",
 	} {
 		for _, text := range []string{"", "GA100", "GA100 [Something 7]", "GA100 [A100 SXM4 40GB]"} {
-			if got := pci.AliasName(pci.NVIDIA, id, text); got != want {
-				t.Errorf("%s, called %q: %q, want %q", id, text, got, want)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("%s, called %q", id, text), want, pci.AliasName(pci.NVIDIA, id, text))
 		}
 	}
 }
@@ -52,9 +52,7 @@ func TestAliasNameOfText(t *testing.T) {
 		"x [:,/ 7]":                                 "",
 		"x [Ärger 7:8,9]":                           "789",
 	} {
-		if got := pci.AliasName(pci.NVIDIA, 0xffff, text); got != want {
-			t.Errorf("%s: %q, want %q", text, got, want)
-		}
+		hosttest.EqualIn(t, text, want, pci.AliasName(pci.NVIDIA, 0xffff, text))
 	}
 }
 
@@ -79,9 +77,7 @@ func TestAliasNameOfOthers(t *testing.T) {
 		{0x8086, 0x4680, "AlderLake-S GT1", ""},
 		{0x1da3, 0x1060, "", "Gaudi3"},
 	} {
-		if got := pci.AliasName(test.vendor, test.product, test.text); got != test.want {
-			t.Errorf("%s:%s %q: %q, want %q", test.vendor, test.product, test.text, got, test.want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s:%s %q", test.vendor, test.product, test.text), test.want, pci.AliasName(test.vendor, test.product, test.text))
 	}
 }
 

@@ -64,9 +64,7 @@ func TestReadErrors(t *testing.T) {
 					t.Errorf("%s: %v, want %v", kind, pair[0], pair[1])
 				}
 			}
-			if text != test.err {
-				t.Errorf("error %q, want %q", text, test.err)
-			}
+			hosttest.EqualIn(t, "error", test.err, text)
 		})
 	}
 }

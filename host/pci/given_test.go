@@ -56,9 +56,7 @@ func TestLike(t *testing.T) {
 	} {
 		s, err := pci.ParseSelector(selector)
 		hosttest.NoError(t, err)
-		if got := all.Meant(s); got != want {
-			t.Errorf("%s: %q, want %q", selector, got, want)
-		}
+		hosttest.EqualIn(t, selector, want, all.Meant(s))
 		if len(host.HintOf(all.NotFound(errors.New("none"), s, pci.ListFunctions()))) == 0 {
 			t.Errorf("%s: no hint", selector)
 		}

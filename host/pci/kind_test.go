@@ -3,6 +3,7 @@ package pci_test
 import (
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -45,12 +46,8 @@ func TestKind(t *testing.T) {
 	if unknown.Kind() != "device" || unknown.IsGPU() {
 		t.Errorf("unknown class: %q, GPU %v", unknown.Kind(), unknown.IsGPU())
 	}
-	if got := unknown.Label(); got != "device 0000:c3:00.0" {
-		t.Errorf("label without a driver: %q", got)
-	}
+	hosttest.EqualIn(t, "label without a driver", "device 0000:c3:00.0", unknown.Label())
 	nic, driver := pci.Class(0x0200), "mlx5_core"
 	unknown.Class, unknown.Driver = &nic, &driver
-	if got := unknown.Label(); got != "NIC 0000:c3:00.0 (mlx5_core)" {
-		t.Errorf("label: %q", got)
-	}
+	hosttest.EqualIn(t, "label", "NIC 0000:c3:00.0 (mlx5_core)", unknown.Label())
 }

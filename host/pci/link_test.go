@@ -82,15 +82,9 @@ func TestLink(t *testing.T) {
 	hosttest.EqualIn(t, "adapters to GPUs", want, rows)
 	near, far := 3, 5
 	adapters[0].NUMANode, gpus[2].NUMANode = &near, &far
-	if got := devices.Link(adapters[0], gpus[2]); got != pci.LinkSys {
-		t.Errorf("on other NUMA nodes: %s", got)
-	}
-	if got := devices.Link(adapters[0], gpus[3]); got != pci.LinkSys {
-		t.Errorf("beside an unknown NUMA node: %s", got)
-	}
-	if got := devices.Link(adapters[8], adapters[9]); got != pci.LinkPIX {
-		t.Errorf("functions of one slot: %s", got)
-	}
+	hosttest.EqualIn(t, "on other NUMA nodes", pci.LinkSys, devices.Link(adapters[0], gpus[2]))
+	hosttest.EqualIn(t, "beside an unknown NUMA node", pci.LinkSys, devices.Link(adapters[0], gpus[3]))
+	hosttest.EqualIn(t, "functions of one slot", pci.LinkPIX, devices.Link(adapters[8], adapters[9]))
 }
 
 // TestLinkIsSymmetric: on every machine, and a function is nearest to itself.

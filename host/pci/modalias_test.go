@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -47,8 +48,6 @@ func FuzzParseModalias(f *testing.F) {
 		}
 		again := fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%s", int(m.Vendor), int(m.Product),
 			int(m.SubsystemVendor), int(m.Subsystem), int(m.Class)>>8, int(m.Class)&0xff, text[len(text)-2:])
-		if again != text {
-			t.Errorf("%q was parsed as %q", text, again)
-		}
+		hosttest.EqualIn(t, "parsed again", text, again)
 	})
 }

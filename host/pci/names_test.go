@@ -3,6 +3,7 @@ package pci_test
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,9 +99,7 @@ C 0d  Wireless
 				t.Errorf("warnings %q", warnings)
 			}
 			for i, want := range test.want {
-				if got := namesOf(devices[i]); got != want {
-					t.Errorf("%s: %s, want %s", devices[i].Address, got, want)
-				}
+				hosttest.EqualIn(t, fmt.Sprint(devices[i].Address), want, namesOf(devices[i]))
 			}
 		})
 	}

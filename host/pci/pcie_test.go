@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -29,8 +30,6 @@ func TestPCIeLinkRate(t *testing.T) {
 		{"", "", "16.0 GT/s PCIe", "0.00  false"},
 	} {
 		gbps, encoding, ok := pci.PCIeLink{Width: test.width, MaxWidth: test.most, Speed: test.speed}.Rate()
-		if got := fmt.Sprintf("%.2f %s %t", gbps, encoding, ok); got != test.want {
-			t.Errorf("x%s of x%s at %q: %s, want %s", test.width, test.most, test.speed, got, test.want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("x%s of x%s at %q", test.width, test.most, test.speed), test.want, fmt.Sprintf("%.2f %s %t", gbps, encoding, ok))
 	}
 }

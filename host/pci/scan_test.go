@@ -3,6 +3,7 @@ package pci_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,9 +109,7 @@ func TestAttributes(t *testing.T) {
 			if len(devices) != 1 || len(warnings) > 0 {
 				t.Fatalf("%d functions, warnings %q", len(devices), warnings)
 			}
-			if got := fields(t, devices[0])[test.field]; got != test.want {
-				t.Errorf("%s: %s, want %s", test.field, got, test.want)
-			}
+			hosttest.EqualIn(t, test.field, test.want, fields(t, devices[0])[test.field])
 			var want []string
 			if test.warning != "" {
 				want = []string{dir + test.warning}
@@ -185,9 +184,7 @@ a file
 		"",
 		"/sys/bus/pci/devices/20000:00:00.0/modalias: empty",
 	} {
-		if got := strings.Join(devices[i].Warnings, "\n"); got != want {
-			t.Errorf("%s: warning %q, want %q", devices[i].Address, got, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s: warning", devices[i].Address), want, strings.Join(devices[i].Warnings, "\n"))
 	}
 	if !devices[1].DriverUnread() || devices[0].DriverUnread() {
 		t.Error("what drives a function is unknown where its folder cannot be read, and there only")
@@ -222,9 +219,7 @@ symlink sys/bus/pci/devices/0000:01:00.1/iommu_group -> ../../../../kernel/iommu
 mkdir sys/bus/pci/devices/0000:02:00.0
 `)
 	for i, want := range []string{`["0000:01:00.0","0000:01:00.1"]`, `["0000:01:00.0","0000:01:00.1"]`, `[]`} {
-		if got := fields(t, devices[i])["group_members"]; got != want {
-			t.Errorf("%s: members %s, want %s", devices[i].Address, got, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s: members", devices[i].Address), want, fields(t, devices[i])["group_members"])
 	}
 }
 

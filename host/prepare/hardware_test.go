@@ -58,9 +58,7 @@ func TestExternal(t *testing.T) {
 	p, err := plan(t, root, selection.Options{})
 	hosttest.NoError(t, err)
 	for _, f := range p.Functions {
-		if f.By != machine.ByService {
-			t.Errorf("%s by %s", f.Address, f.By)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%s by", f.Address), machine.ByService, f.By)
 	}
 	var names []string
 	for _, c := range p.Files.Pending() {

@@ -88,9 +88,7 @@ func TestSelect(t *testing.T) {
 				if err != nil {
 					got = err.Error()
 				}
-				if got != want {
-					t.Errorf("recorded %v: %s, want %s", recorded, got, want)
-				}
+				hosttest.EqualIn(t, fmt.Sprintf("recorded %v", recorded), want, got)
 			}
 		})
 	}
@@ -495,9 +493,7 @@ func TestNVSwitch(t *testing.T) {
 				t.Errorf("%q", p.Warnings)
 			}
 			text, _ := os.ReadFile(root.Path(machine.ContractFile))
-			if !strings.Contains(string(text), fmt.Sprintf(`"nvswitch": %q`, test.recorded)) {
-				t.Errorf("%s", text)
-			}
+			hosttest.Contains(t, fmt.Sprintf(`"nvswitch": %q`, test.recorded), string(text))
 			if p, err := plan(t, root, selection.Options{}); err != nil || len(p.Files.Pending()) > 0 {
 				t.Errorf("again: %v, %v", p.Files.Pending(), err)
 			}

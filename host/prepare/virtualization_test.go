@@ -22,9 +22,7 @@ func TestLoadKVM(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, strings.Replace(node{CPU: test.cpu}.Archive(), test.cpu+"\n", test.cpu+"\n"+test.flags, 1))
-			if got := modulesLoad(t, root); got != "vfio\nvfio_iommu_type1\nvfio_pci\n"+test.want {
-				t.Errorf("modules to load:\n%s", got)
-			}
+			hosttest.EqualIn(t, "modules to load", "vfio\nvfio_iommu_type1\nvfio_pci\n"+test.want, modulesLoad(t, root))
 		})
 	}
 }

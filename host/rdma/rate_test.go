@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/rdma"
 )
 
@@ -27,8 +28,6 @@ func TestDataRate(t *testing.T) {
 		{rdma.LinkInfiniBand, "56 Gb/sec (99999999999999999999X FDR)", "0.00  false"},
 	} {
 		gbps, encoding, ok := rdma.Port{LinkLayer: test.link, Rate: test.rate}.DataRate()
-		if got := fmt.Sprintf("%.2f %s %t", gbps, encoding, ok); got != test.want {
-			t.Errorf("%s, %q: %s, want %s", test.link, test.rate, got, test.want)
-		}
+		hosttest.EqualIn(t, test.link+", "+test.rate, test.want, fmt.Sprintf("%.2f %s %t", gbps, encoding, ok))
 	}
 }

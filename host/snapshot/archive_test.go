@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,9 +79,7 @@ func TestArchivesGiveTheTreeBack(t *testing.T) {
 	want := unpack(t, record())
 	for _, part := range []string{"list/a -rw-r--r-- text\n", "list/b Lrwxrwxrwx -> ../real/with space\n", "list/empty d",
 		"closed Lrwxrwxrwx -> closed\n", "shut ----------\n", "odd/no-line-end -rw-r--r-- x\n", "odd/private -rw-r----- x\n"} {
-		if !strings.Contains(want, part) {
-			t.Errorf("%q is not in\n%s", part, want)
-		}
+		hosttest.Contains(t, part, want)
 	}
 	for name, format := range map[string]snapshot.Format{"txtar": snapshot.Txtar, "tar.gz": snapshot.TarGz} {
 		t.Run(name, func(t *testing.T) {
@@ -91,9 +90,7 @@ func TestArchivesGiveTheTreeBack(t *testing.T) {
 			}
 			tree, err := snapshot.Read(&first, format)
 			hosttest.NoError(t, err)
-			if got := unpack(t, tree); got != want {
-				t.Errorf("got\n%s\nwant\n%s", got, want)
-			}
+			hosttest.Equal(t, want, unpack(t, tree))
 		})
 	}
 }
@@ -141,9 +138,7 @@ func TestReadRefuses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := snapshot.Read(strings.NewReader(test.archive), test.format)
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error %v, want %q", err, test.want)
-			}
+			hosttest.ContainsIn(t, "error", test.want, fmt.Sprint(err))
 		})
 	}
 }
@@ -163,9 +158,7 @@ func TestUnpackStaysInItsFolder(t *testing.T) {
 func TestUnpackRefusesAFolderInUse(t *testing.T) {
 	dir := t.TempDir()
 	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "mine"), nil, 0o600))
-	if err := record().Unpack(dir); err == nil || !strings.Contains(err.Error(), "not empty") {
-		t.Errorf("error %v", err)
-	}
+	hosttest.ContainsIn(t, "error", "not empty", fmt.Sprint(record().Unpack(dir)))
 	if got := look(t, dir); got != "mine -rw-------  \n" && got != "mine -rw------- \n" {
 		t.Errorf("left\n%s", got)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/snapshot"
 )
 
@@ -44,9 +45,7 @@ func TestMaskBoot(t *testing.T) {
 		{"etc/modprobe.d/x.conf", "options vfio-pci ids=10de:11b4\n# the password of nobody\n", "options vfio-pci ids=10de:11b4\n# the password of nobody\n"},
 		{"sys/devices/x/modalias", "password=1", "password=1"},
 	} {
-		if got := string(snapshot.MaskBoot(c.name, []byte(c.in))); got != c.want {
-			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
+		hosttest.EqualIn(t, c.name, c.want, string(snapshot.MaskBoot(c.name, []byte(c.in))))
 	}
 }
 
@@ -64,9 +63,7 @@ func TestMaskedLeavesGuestsOut(t *testing.T) {
 	m.Mode("etc/fstab", 0o600)
 	m.File("etc/closed", nil, errors.New("permission denied"))
 	const want = "etc drwxr-xr-x\netc/closed Lrwxrwxrwx -> closed\netc/fstab -rw------- masked x\nproc drwxr-xr-x\nproc/mounts drwxr-xr-x\n"
-	if got := unpack(t, &tree); got != want {
-		t.Errorf("%s", got)
-	}
+	hosttest.Equal(t, want, unpack(t, &tree))
 	if got := tree.Unreadable(); len(got) != 1 || got[0] != "etc/closed" {
 		t.Errorf("%q", got)
 	}

@@ -180,9 +180,7 @@ func TestContainers(t *testing.T) {
 	}
 	c.uverbs(4)
 	c.run("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: unchanged, cdi hca: done")
-	if !strings.Contains(c.spec(hcaFile), `"/dev/infiniband/uverbs4"`) {
-		t.Error(c.spec(hcaFile))
-	}
+	hosttest.Contains(t, `"/dev/infiniband/uverbs4"`, c.spec(hcaFile))
 	// What is recorded no more goes, and nodes stay.
 	c.record(false, adapter)
 	hosttest.NoError(t, startup.Revert(context.Background(), c.machine()))
@@ -192,9 +190,7 @@ func TestContainers(t *testing.T) {
 	c.run("cdi hca: unchanged")
 	c.record(false)
 	hosttest.NoError(t, startup.Revert(context.Background(), c.machine()))
-	if c.spec(hcaFile) != "" {
-		t.Error("a revert leaves the spec of the adapter")
-	}
+	hosttest.EqualIn(t, "a revert leaves the spec of the adapter", "", c.spec(hcaFile))
 }
 
 // TestContainersFail: what the machine lacks fails the step of it with the reason, and skips only
@@ -297,9 +293,7 @@ func TestStatic(t *testing.T) {
 	c := newCompute(t)
 	c.record(true, adapter, gpu)
 	c.run("nodes: done, nodes " + gpu + ": done")
-	if c.spec(gpuFile)+c.spec(hcaFile) != "" {
-		t.Error("specs are in /run/cdi")
-	}
+	hosttest.EqualIn(t, "specs are in /run/cdi", "", c.spec(gpuFile)+c.spec(hcaFile))
 }
 
 // TestDriverContainer: a driver container, which starts after this unit, makes its nodes itself.
@@ -411,25 +405,19 @@ func TestOffer(t *testing.T) {
 	c.record(false)
 	c.write("/run/cdi/"+hcaFile, "{}")
 	c.offer("")
-	if c.spec(gpuFile)+c.spec(hcaFile) != "" {
-		t.Error("specs remain")
-	}
+	hosttest.EqualIn(t, "specs remain", "", c.spec(gpuFile)+c.spec(hcaFile))
 	// So does a spec that a boot finds, as /run does not end with each.
 	c.record(false, gpu)
 	c.write("/run/cdi/"+hcaFile, "{}")
 	c.run("nodes: unchanged, nodes " + gpu + ": unchanged, cdi gpu: done")
-	if c.spec(hcaFile) != "" {
-		t.Error("a spec remains that no step writes")
-	}
+	hosttest.EqualIn(t, "a spec remains that no step writes", "", c.spec(hcaFile))
 	c.record(false)
 	c.offer("")
 	// A tree waits for its boot.
 	c.record(false, gpu)
 	hosttest.NoError(t, os.Remove(c.root.Path("/proc/sys/kernel/random/boot_id")))
 	c.offer("")
-	if c.spec(gpuFile) != "" {
-		t.Error("a spec is in a tree that is no running machine")
-	}
+	hosttest.EqualIn(t, "a spec is in a tree that is no running machine", "", c.spec(gpuFile))
 }
 
 // TestOfferVFs: the spec of a VF whose record is newer than this boot is written all the same.

@@ -36,9 +36,7 @@ func TestFiles(t *testing.T) {
 			if len(plan) != 2 || plan[0].Name != steps.UnitFile || plan[1].Name != steps.WantsFile {
 				t.Fatalf("%+v", plan)
 			}
-			if text := string(plan[0].After.Content); !strings.Contains(text, "\nExecStart="+test.start+" boot\n") {
-				t.Error(text)
-			}
+			hosttest.Contains(t, "\nExecStart="+test.start+" boot\n", string(plan[0].After.Content))
 		})
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"gpustack/host/hosttest"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // mergeFor returns the options of a file that kolla-ansible generates for a program of a host, as
@@ -126,9 +124,7 @@ func TestRoleController(t *testing.T) {
 	}
 	check := func(program, host string, want ...string) {
 		t.Helper()
-		if diff := cmp.Diff(append([]string{"DEFAULT debug = true"}, want...), mergeFor(t, config, program, host)); diff != "" {
-			t.Errorf("%s of %s (-want +got):\n%s", program, host, diff)
-		}
+		hosttest.EqualIn(t, program+" of "+host, append([]string{"DEFAULT debug = true"}, want...), mergeFor(t, config, program, host))
 	}
 	const filters = "filter_scheduler enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,ServerGroupAntiAffinityFilter," +
 		"ServerGroupAffinityFilter,PciPassthroughFilter"

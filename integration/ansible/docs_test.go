@@ -152,9 +152,7 @@ func TestDocs(t *testing.T) {
 				t.Errorf("%s: %s has no description", name, n)
 			}
 		}
-		if diff := cmp.Diff(shown, spec.Options); diff != "" {
-			t.Errorf("%s: options (-ansible-doc +argument_spec):\n%s", name, diff)
-		}
+		hosttest.EqualIn(t, name+": options of ansible-doc and of argument_spec", shown, spec.Options)
 		if !spec.Check || doc.Doc.Attributes["check_mode"].Support != "full" || doc.Doc.ShortDescription == "" || len(doc.Return) < 3 {
 			t.Errorf("%s: %+v", name, doc)
 		}
@@ -178,15 +176,11 @@ func TestDocs(t *testing.T) {
 	}
 	text, err := os.ReadFile(collection + "/meta/runtime.yml")
 	hosttest.NoError(t, err)
-	if want := "action_groups:\n  gpustack:\n    - " + strings.Join(names, "\n    - ") + "\n"; !strings.Contains(string(text), want) {
-		t.Errorf("meta/runtime.yml lacks\n%s", want)
-	}
+	hosttest.ContainsIn(t, "meta/runtime.yml", "action_groups:\n  gpustack:\n    - "+strings.Join(names, "\n    - ")+"\n", string(text))
 	readme, err := os.ReadFile(collection + "/README.md")
 	hosttest.NoError(t, err)
 	for _, name := range names {
-		if line := "\n| " + name + " | `" + strings.Join(specs[name].Command, " "); !strings.Contains(string(readme), line) {
-			t.Errorf("README.md lacks %q", line)
-		}
+		hosttest.ContainsIn(t, "README.md", "\n| "+name+" | `"+strings.Join(specs[name].Command, " "), string(readme))
 	}
 }
 
@@ -294,9 +288,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: %d\n%s", kind, status, talk)
 		}
 		for _, name := range args[2:] {
-			if !strings.Contains(strings.ToLower(out), name) {
-				t.Errorf("%s %s is not shown", kind, name)
-			}
+			hosttest.ContainsIn(t, kind, name, strings.ToLower(out))
 		}
 	}
 }

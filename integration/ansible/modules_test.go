@@ -224,13 +224,9 @@ func testNodeModules(t *testing.T) {
 		t.Error("Ansible has printed the password of nova.conf")
 	}
 	for _, shown := range []string{"+options vfio-pci ids=10de:11b4,10de:0e0a", pciAlias, "[WARNING]: aliases with names derived from the product: K4200"} {
-		if !strings.Contains(printed, shown) {
-			t.Errorf("Ansible has not printed %q", shown)
-		}
+		hosttest.ContainsIn(t, "what Ansible prints", shown, printed)
 	}
-	if text := fmt.Sprint(outcomes["rendered"].Result["rendered"]); !strings.Contains(text, "[pci]\nalias = ") {
-		t.Errorf("rendered: %s", text)
-	}
+	hosttest.ContainsIn(t, "rendered", "[pci]\nalias = ", fmt.Sprint(outcomes["rendered"].Result["rendered"]))
 	checkReturned(t, outcomes)
 }
 
@@ -449,9 +445,7 @@ func testCloudModules(t *testing.T) {
 			service, _ := s.(map[string]any)
 			got = append(got, service["nova_host"], service["step"])
 		}
-		if fmt.Sprint(got) != want {
-			t.Errorf("%s: %v", name, got)
-		}
+		hosttest.EqualIn(t, name, want, fmt.Sprint(got))
 	}
 	if nodes[0].Disabled != "" || nodes[1].Disabled != "new disk" || nodes[2].Disabled != "" {
 		t.Errorf("services: %q, %q, %q", nodes[0].Disabled, nodes[1].Disabled, nodes[2].Disabled)

@@ -127,9 +127,7 @@ func TestRolloutPage(t *testing.T) {
 			}
 		}
 	}
-	if commands != 5 {
-		t.Errorf("%d commands", commands)
-	}
+	hosttest.EqualIn(t, "commands", 5, commands)
 	r := newRun(t, 0)
 	r.write(t, "inventory.yml", plays[0], 0o644)
 	r.write(t, "waves.yml", "all: {children: {wave_00: {hosts: {gpu02: {}}}}}\n", 0o644)

@@ -434,9 +434,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 		if want.verdict == "not prepared" && s.tree(t) != trees[name] {
 			t.Errorf("%s: its files have changed", name)
 		}
-		if !strings.Contains(out, want.in) {
-			t.Errorf("%s: nothing says %q", name, want.in)
-		}
+		hosttest.ContainsIn(t, name+": what it says", want.in, out)
 	}
 	for name, r := range recap {
 		failed := r.failed + r.unreachable
@@ -493,9 +491,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 			want["node"] = "host guests|host prepare --dry-run --none|nova check"
 		}
 		for whose, commands := range want {
-			if got := strings.Join(at[name].log(t, whose), "|"); got != commands {
-				t.Errorf("%s: %s: %s, want %s", name, whose, got, commands)
-			}
+			hosttest.EqualIn(t, name+": "+whose, commands, strings.Join(at[name].log(t, whose), "|"))
 		}
 		if recap[name].changed != "0" {
 			t.Errorf("%s: %+v", name, recap[name])
@@ -503,9 +499,7 @@ device_spec = {"vendor_id": "10de", "product_id": "0e0a"}
 	}
 	// A server that is ready is not booted again.
 	for name, boots := range map[string]int{"prepared": 1, "lost": 0, "kolla": 1} {
-		if got := strings.Count(strings.Join(at[name].log(t, "node"), "|"), "booted"); got != boots {
-			t.Errorf("%s: booted %d times, want %d", name, got, boots)
-		}
+		hosttest.EqualIn(t, name+": times booted", boots, strings.Count(strings.Join(at[name].log(t, "node"), "|"), "booted"))
 	}
 	if t.Failed() {
 		t.Fatal(out)

@@ -83,9 +83,7 @@ func TestRolloutStops(t *testing.T) {
 	f.fault("node", "first", "late", 1, "* host prepare *--yes *")
 	f.play(rollout)
 	are("after a failure", "rollout: prepare", "rollout: prepare")
-	if got := first.verdict(t); got != "pending reboot" {
-		t.Errorf("first: %s", got)
-	}
+	hosttest.EqualIn(t, "first", "pending reboot", first.verdict(t))
 	order, err := os.ReadFile(f.dir + "/order")
 	if last, wait := strings.LastIndex(string(order), " --wait=0s "), strings.Index(string(order), " --wait=1s "); err != nil || last < 0 || wait < last {
 		t.Errorf("%v: %s", err, order)

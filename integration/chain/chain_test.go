@@ -301,9 +301,7 @@ func (c *chain) passes(m machine) {
 	if diff := cmp.Diff(want, got); diff != "" || status != 0 {
 		c.t.Errorf("exit status %d (-want +got):\n%s\n%s", status, diff, text)
 	}
-	if got := c.virsh(m, "list", "--all", "--uuid"); got != "" {
-		c.t.Errorf("%s still has domains: %s", m.Host.Name, got)
-	}
+	hosttest.EqualIn(c.t, m.Host.Name+" still has domains", "", c.virsh(m, "list", "--all", "--uuid"))
 }
 
 // hasNoHost: flavor test on a host whose GPUs are allocated fails, and names the command that finds
@@ -436,16 +434,12 @@ func (c *chain) runs(server string, m machine) {
 	if ok, got := c.status(server, "ACTIVE"); !ok {
 		c.t.Errorf("the server is %s", got)
 	}
-	if got := c.rows("SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", server)[0][0]; got != m.Host.Name {
-		c.t.Errorf("the server is on %s, want %s", got, m.Host.Name)
-	}
+	hosttest.EqualIn(c.t, "the server is on", m.Host.Name, c.rows("SELECT host FROM nova_cell1.instances WHERE uuid = '%s'", server)[0][0])
 	report := c.report(m)
 	if len(report.Guests) != 1 || report.Guests[0].UUID == nil || *report.Guests[0].UUID != server {
 		c.t.Errorf("guests of %s: %+v", m.Host.Name, report.Guests)
 	}
-	if diff := cmp.Diff(Addresses, defined(report, server, true)); diff != "" {
-		c.t.Errorf("functions of the domain on %s (-want +got):\n%s", m.Host.Name, diff)
-	}
+	hosttest.EqualIn(c.t, "functions of the domain on "+m.Host.Name, Addresses, defined(report, server, true))
 }
 
 // report is the guest report of a host, which must be complete. Its token makes it evidence
@@ -504,16 +498,12 @@ func (c *chain) assigned(m machine, server string) {
 	state, err := m.State(t.Context())
 	hosttest.NoError(t, err)
 	for _, function := range functions {
-		if got := state.Drivers[function]; got != "vfio-pci" {
-			t.Errorf("%s is bound to %q", function, got)
-		}
+		hosttest.EqualIn(t, function+" is bound to", "vfio-pci", state.Drivers[function])
 		want := "bus\n"
 		if !slices.Contains(Addresses, function) {
 			want = "none\n"
 		}
-		if got := m.run("sh", "-c", `cat "$0" || echo none`, "/sys/bus/pci/devices/"+function+"/reset_method"); got != want {
-			t.Errorf("reset methods of %s: %q, want %q", function, got, want)
-		}
+		hosttest.EqualIn(t, "reset methods of "+function, want, m.run("sh", "-c", `cat "$0" || echo none`, "/sys/bus/pci/devices/"+function+"/reset_method"))
 	}
 	// libvirt permits the guest's memory and 1 GiB (qemuDomainGetMemLockLimitBytes), and VFIO locks
 	// the guest's memory: with QEMU 10, 256 KiB more than that.
@@ -673,9 +663,7 @@ func (c *chain) confirmedByRepair(server string, from, to machine) {
 		t.Errorf("pci_devices (-want +got):\n%s", diff)
 	}
 	from.run("sh", "-ec", undefine+"; rm -r /var/lib/nova/instances/"+folder)
-	if got := c.virsh(from, "list", "--all", "--uuid"); got != "" {
-		t.Errorf("%s still has domains: %s", from.Host.Name, got)
-	}
+	hosttest.EqualIn(t, from.Host.Name+" still has domains", "", c.virsh(from, "list", "--all", "--uuid"))
 	c.runs(server, to)
 }
 
@@ -690,9 +678,7 @@ func (c *chain) revert(server string, from, source machine) {
 		return diff == "", diff
 	})
 	c.runs(server, source)
-	if got := c.virsh(from, "list", "--all", "--uuid"); got != "" {
-		c.t.Errorf("%s still has domains: %s", from.Host.Name, got)
-	}
+	hosttest.EqualIn(c.t, from.Host.Name+" still has domains", "", c.virsh(from, "list", "--all", "--uuid"))
 	c.judge([]string{}, 0)
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/nova"
 )
 
@@ -50,7 +51,5 @@ username_format = x
 	if err != nil || string(got) != want {
 		t.Errorf("%v\n%s\nwith the script\n%s", err, got, script(settings))
 	}
-	if got := strings.Join(headers(settings), " "); got != "[DEFAULT] [placement] [neutron]" {
-		t.Errorf("sections %s", got)
-	}
+	hosttest.EqualIn(t, "sections", "[DEFAULT] [placement] [neutron]", strings.Join(headers(settings), " "))
 }

@@ -53,9 +53,7 @@ func TestMachine(t *testing.T) {
 		t.Errorf("gpu1 logs in to gpu2, which lets nobody in: %v, %s", err, out)
 	}
 	hosttest.NoError(t, second.LetIn(t.Context(), first.Machine))
-	if got := first.run(login...); got != "gpu2\n" {
-		t.Errorf("gpu1 logs in to %q", got)
-	}
+	hosttest.EqualIn(t, "gpu1 logs in to", "gpu2\n", first.run(login...))
 	if err := second.Undo(t.Context(), server.Before); err != nil {
 		t.Error(err)
 	}
@@ -67,9 +65,7 @@ func (s Server) isPrepared(t *testing.T) {
 	want := State{Arguments: s.Before.Arguments + " intel_iommu=on iommu=pt", Drivers: maps.Clone(s.Before.Drivers)}
 	for _, gpu := range Addresses {
 		audio := strings.TrimSuffix(gpu, "0") + "1"
-		if got := s.Before.Drivers[gpu] + " " + s.Before.Drivers[audio]; got != " snd_hda_intel" {
-			t.Errorf("%s: drivers %q before host prepare", gpu, got)
-		}
+		hosttest.EqualIn(t, gpu+": drivers before host prepare", " snd_hda_intel", s.Before.Drivers[gpu]+" "+s.Before.Drivers[audio])
 		want.Drivers[gpu], want.Drivers[audio] = "vfio-pci", "vfio-pci"
 	}
 	hosttest.EqualIn(t, "after host prepare", want, s.After)

@@ -228,9 +228,7 @@ func TestBooksOfEvacuation(t *testing.T) {
 				t.Errorf("%s (%s), Placement (-want +got):\n%s", units[0].State, units[0].Note, diff)
 			}
 			tracked := database.Track(t, cell, gpu2, cell.Reported(t, gpu2))
-			if frees := len(tracked.Changes) > 0; frees != (test.want != nil) {
-				t.Errorf("Nova frees the card of gpu2: %v", frees)
-			}
+			hosttest.EqualIn(t, "Nova frees the card of gpu2", test.want != nil, len(tracked.Changes) > 0)
 		})
 	}
 }

@@ -113,9 +113,7 @@ func TestBusyRows(t *testing.T) {
 			t.Errorf("%q: exit status %d, (-want +got):\n%s", args, status, diff)
 		}
 		wantSum := cleanup.Summary{Unknown: 1, Busy: 9, BusyLong: 5, Legitimate: 6}
-		if diff := cmp.Diff(wantSum, o.Summary); diff != "" {
-			t.Errorf("%q: summary (-want +got):\n%s", args, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%q: summary", args), wantSum, o.Summary)
 	}
 	hosttest.EqualIn(t, "it has written", before, cell.Dump(t, "pci_devices"))
 	if o, _ := run("--all"); len(o.Findings) != 16 {

@@ -149,15 +149,11 @@ func TestCloseTogether(t *testing.T) {
 			if err := d.repairer.Apply(t.Context(), d.units); err != nil || d.units[0].State != cleanup.Written {
 				t.Fatalf("%v, %s (%s)", err, d.units[0].State, d.units[0].Note)
 			}
-			if got := d.statuses(t); got != test.statuses {
-				t.Errorf("%s", got)
-			}
+			hosttest.Equal(t, test.statuses, d.statuses(t))
 			if diff := cmp.Diff(test.holds, d.placement.content()); diff != "" || !slices.Equal(d.placement.applied, []string{"204"}) {
 				t.Errorf("%q, Placement (-want +got):\n%s", d.placement.applied, diff)
 			}
-			if got := d.cell.Dump(t, "instance_extra", "migration_context")[0][0]; got != "NULL" {
-				t.Errorf("migration_context is left: %s", got)
-			}
+			hosttest.EqualIn(t, "migration_context is left", "NULL", d.cell.Dump(t, "instance_extra", "migration_context")[0][0])
 			hosttest.EqualIn(t, "Nova frees", test.frees, d.freed(t))
 			planned := map[string]int{}
 			for _, device := range d.units[0].Devices {
@@ -181,15 +177,11 @@ func TestCloseTogetherCut(t *testing.T) {
 		switch got := d.statuses(t); got {
 		case "3 error, 4 error, 5 error, 6 migrating":
 			hosttest.EqualIn(t, "Placement", d.before, d.placement.content())
-			if d.units[0].State != cleanup.Skipped {
-				t.Errorf("state %s", d.units[0].State)
-			}
+			hosttest.EqualIn(t, "state", cleanup.Skipped, d.units[0].State)
 		case "3 failed, 4 failed, 5 failed, 6 failed":
 			want := map[string]map[string]map[string]int{d.uuid: {"provider of gpu1": oneCard}}
 			hosttest.EqualIn(t, "Placement", want, d.placement.content())
-			if d.units[0].State != cleanup.Written {
-				t.Errorf("state %s", d.units[0].State)
-			}
+			hosttest.EqualIn(t, "state", cleanup.Written, d.units[0].State)
 			hosttest.NoError(t, d.repairer.Undo(t.Context(), d.units))
 			hosttest.EqualIn(t, "rows", before[3], d.tables()[3])
 		default:

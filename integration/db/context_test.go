@@ -169,9 +169,7 @@ func TestContextCommitUnknown(t *testing.T) {
 			if err := repairer.Undo(t.Context(), units); err != nil {
 				t.Error(err)
 			}
-			if cell.context(t) != before {
-				t.Errorf("not restored: %s", cell.context(t))
-			}
+			hosttest.EqualIn(t, "not restored", before, cell.context(t))
 		})
 	}
 }
@@ -219,9 +217,7 @@ func TestContextMeanwhile(t *testing.T) {
 			t.Errorf("%v, state %s (%s)", err, units[0].State, units[0].Note)
 		}
 		<-saved
-		if cell.context(t) != "NULL" {
-			t.Error("Nova has written the context back")
-		}
+		hosttest.EqualIn(t, "Nova has written the context back", "NULL", cell.context(t))
 		// What saves the instance later may rely on the context being gone.
 		time.Sleep(time.Second)
 		save(t, cell)
@@ -236,9 +232,7 @@ func TestContextMeanwhile(t *testing.T) {
 		if _, err := database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.instance_extra SET migration_context = ?", before); err != nil {
 			t.Fatal(err)
 		}
-		if err := repairer.Wait(t.Context(), units, 0, func(int) {}); err == nil || !strings.Contains(err.Error(), "has a migration context again") {
-			t.Error(err)
-		}
+		hosttest.Contains(t, "has a migration context again", fmt.Sprint(repairer.Wait(t.Context(), units, 0, func(int) {})))
 		if err := repairer.Undo(t.Context(), units); err == nil || cell.context(t) != before {
 			t.Errorf("undo: %v", err)
 		}

@@ -32,9 +32,7 @@ func TestSchema(t *testing.T) {
 	}
 	want := tables(database.Cell1.Name)
 	for _, part := range []string{"CREATE TABLE `pci_devices`", "uniq_pci_devices0compute_node_id0address0deleted", "FOREIGN KEY (`compute_node_id`) REFERENCES `compute_nodes`", "CREATE TABLE `shadow_pci_devices`", "CREATE TABLE `migrations`"} {
-		if !strings.Contains(want, part) {
-			t.Errorf("cell1 has no %s", part)
-		}
+		hosttest.ContainsIn(t, "cell1", part, want)
 	}
 	for _, cell := range []*Cell{database.Cell0, cell2} {
 		hosttest.EqualIn(t, cell.Name, want, tables(cell.Name))
@@ -143,9 +141,7 @@ func TestReset(t *testing.T) {
 					want = "2"
 				}
 			}
-			if rows != want {
-				t.Errorf("%s.%s: %s rows", name, table, rows)
-			}
+			hosttest.EqualIn(t, name+"."+table+": rows", want, rows)
 		}
 	}
 	if id := fill(); id != 1 {
@@ -207,9 +203,7 @@ func TestRows(t *testing.T) {
 	if got != "MigrationContext42 [{{1 0000:84:00.0}}] [{{2 0000:84:00.0}}]" {
 		t.Errorf("%s\nin %s", got, rows[0][1])
 	}
-	if rows[1][1] != "NULL" {
-		t.Errorf("an instance that does not move has %s", rows[1][1])
-	}
+	hosttest.EqualIn(t, "an instance that does not move", "NULL", rows[1][1])
 }
 
 // TestDoesNotStart: a harness that cannot be had says why, and leaves nothing.

@@ -55,9 +55,7 @@ func TestEvacuatedBesideError(t *testing.T) {
 	stdout, _, _ := repairMigration(t, machine(t), "--host-is-off", "gpu1")
 	for _, part := range []string{"STALE (case B)", "; the instance was evacuated from this host by migration 4\n",
 		"          do not change migration 4 (evacuation): nova-compute on gpu1 reads its record when it starts, to remove the guest\n"} {
-		if !strings.Contains(stdout, part) {
-			t.Errorf("no %q in:\n%s", part, stdout)
-		}
+		hosttest.Contains(t, part, stdout)
 	}
 	databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Database: cell.URL()})
 	hosttest.NoError(t, err)

@@ -135,12 +135,8 @@ func TestMovedContext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newArrival(t, test.move)
-			if got := d.verdicts(); got != test.found {
-				t.Errorf("found %s", got)
-			}
-			if got := d.reboot(t); got != test.before {
-				t.Errorf("before: %s", got)
-			}
+			hosttest.Equal(t, test.found, d.verdicts())
+			hosttest.EqualIn(t, "before", test.before, d.reboot(t))
 			if !test.applied {
 				if len(d.units) > 0 || !strings.Contains(fmt.Sprint(d.found[0].Reason, d.found[1].Reason), test.reason) {
 					t.Errorf("%d units: %s; %s", len(d.units), d.found[0].Reason, d.found[1].Reason)
@@ -154,12 +150,8 @@ func TestMovedContext(t *testing.T) {
 			if err := d.repairer.Apply(t.Context(), d.units); err != nil || len(d.units) != 1 || d.units[0].State != cleanup.Written {
 				t.Fatalf("%v, %+v", err, d.units)
 			}
-			if got, want := d.reboot(t), fmt.Sprintf("%d %s", d.nodes["gpu2"], card2); !strings.Contains(got, want) {
-				t.Errorf("after: %s", got)
-			}
-			if got := d.cell.context(t); got != "NULL" {
-				t.Errorf("the context is left: %.20s", got)
-			}
+			hosttest.ContainsIn(t, "after", fmt.Sprintf("%d %s", d.nodes["gpu2"], card2), d.reboot(t))
+			hosttest.EqualIn(t, "the context is left", "NULL", d.cell.context(t))
 			hosttest.NoError(t, d.repairer.Undo(t.Context(), d.units))
 			hosttest.EqualIn(t, "before and undone", before, dump())
 		})
@@ -187,9 +179,7 @@ func TestConfirmationDied(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newArrival(t, test.move)
-			if got := d.verdicts(); got != test.found {
-				t.Errorf("found %s", got)
-			}
+			hosttest.Equal(t, test.found, d.verdicts())
 			if test.unit == "" {
 				if len(d.units) > 0 {
 					t.Errorf("%+v", d.units)
@@ -204,9 +194,7 @@ func TestConfirmationDied(t *testing.T) {
 				t.Fatalf("%v, %+v", err, d.units)
 			}
 			status := fmt.Sprint(d.cell.Dump(t, "migrations", "status")[0][0], " ", d.cell.Dump(t, "instances", "vm_state")[0][0], " ", d.cell.context(t) != "NULL")
-			if status != test.status {
-				t.Errorf("%s", status)
-			}
+			hosttest.Equal(t, test.status, status)
 			if test.unit == cleanup.Online {
 				want := map[string]map[string]map[string]int{d.uuid: {"provider of gpu2": oneCard}}
 				hosttest.EqualIn(t, "Placement", want, d.placement.content())

@@ -404,9 +404,7 @@ func TestNames(t *testing.T) {
 			frees := slices.ContainsFunc(database.Track(t, cell, node, cell.Reported(t, node)).Changes, func(c Change) bool {
 				return c == Change{first, "status", "allocated", "available"}
 			})
-			if frees != test.frees {
-				t.Errorf("the test is wrong: Nova frees it: %v", frees)
-			}
+			hosttest.EqualIn(t, "the test is wrong: Nova frees it", test.frees, frees)
 			root, args := machine(t), test.args(t)
 			stdout, stderr, _ := repairMigration(t, root, append([]string{"-o", "json"}, args...)...)
 			var r repairOutput

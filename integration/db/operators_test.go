@@ -315,9 +315,7 @@ func TestFreedWithIsNova(t *testing.T) {
 				got[c.Address] = true
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("node %d: %v frees (-want +got):\n%s", n, describeRows(rows), diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("node %d: %v frees", n, describeRows(rows)), want, got)
 	}
 	if moved < 10 || failed > 20 {
 		t.Errorf("only %d rows were freed with others; of %d of 100 nodes, nova-compute cannot load the rows", moved, failed)
@@ -373,9 +371,7 @@ func TestClocks(t *testing.T) {
 		"with a token of the future":                    {[]func(*guest.Report){evidence.Token(guest.NewToken(Ago(-5 * time.Minute)))}, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := judged(t, test.changes...); got != test.want {
-				t.Errorf("found %q, want %q", got, test.want)
-			}
+			hosttest.Equal(t, test.want, judged(t, test.changes...))
 		})
 	}
 }

@@ -229,9 +229,7 @@ func TestLargeCell(t *testing.T) {
 	root := machine(t)
 	statements := logged(t, func() {
 		out, most := maxRSS(t, root, "repair-migration", "--root", root)
-		if want := fmt.Sprintf("%d stale, 0 suspicious, 0 unknown, 0 busy, %d legitimate", w.stale, w.devices()/5*4-w.stale); !strings.Contains(out, want) {
-			t.Errorf("not found: %s\n%s", want, out)
-		}
+		hosttest.Contains(t, fmt.Sprintf("%d stale, 0 suspicious, 0 unknown, 0 busy, %d legitimate", w.stale, w.devices()/5*4-w.stale), out)
 		// The binary alone takes about 15 MiB. 100,000 rows of 250 bytes, and as many again that are
 		// not collected yet, would take 50.
 		if most > 40 {
@@ -263,9 +261,7 @@ func TestLargeCell(t *testing.T) {
 			t.Errorf("no statement reads %s: %q", table, statements)
 		}
 	}
-	if judgements != 1 {
-		t.Errorf("%d batches of rows are judged", judgements)
-	}
+	hosttest.EqualIn(t, "judged batches of rows", 1, judgements)
 }
 
 // judgement is how the statement begins that reads the instances of rows that are judged.
@@ -311,7 +307,5 @@ func TestJudgedOnce(t *testing.T) {
 		}
 	}
 	// Afterwards no row is doubtful.
-	if times != 2 {
-		t.Errorf("judged %d times", times)
-	}
+	hosttest.EqualIn(t, "times judged", 2, times)
 }

@@ -190,9 +190,7 @@ func (d *dead) is(t *testing.T, side repair.Side) {
 	if side == repair.Before {
 		status, books = "migrating", d.before
 	}
-	if got := d.cell.Dump(t, "migrations", "status"); got[0][0] != status {
-		t.Errorf("the migration is %s, not %s", got[0][0], status)
-	}
+	hosttest.EqualIn(t, "the migration", status, d.cell.Dump(t, "migrations", "status")[0][0])
 	if got := d.cell.Dump(t, "instance_extra", "migration_context"); (got[0][0] == context) != (side == repair.After) {
 		t.Errorf("migration_context: %s", got[0][0])
 	}
@@ -448,9 +446,7 @@ func TestInterruptedEntry(t *testing.T) {
 		root, cell, args := begin(t, func(p *Proxy) { p.DelayCommit(2 * time.Second) })
 		for _, c := range [][]string{{"history"}, {"host", "scan"}, {"nova", "check", "--conf", "compute=/etc/nova/nova.conf"}, {"undo", "--dry-run", args[0], args[1]}} {
 			out, _ := command(t, append(c, "--root", root)...)
-			if !strings.Contains(out, "gpustack: warning: "+open) {
-				t.Errorf("%q does not say so: %s", c, out)
-			}
+			hosttest.ContainsIn(t, fmt.Sprintf("%q does not say so", c), "gpustack: warning: "+open, out)
 		}
 		stdout, stderr, _ := repairMigration(t, root, append(args, "-o", "json")...)
 		if !strings.Contains(stdout, open) || !strings.Contains(stderr, open) {
@@ -810,9 +806,7 @@ func TestInterruptedRepair(t *testing.T) {
 		cmd, talk := start(t, root, "--wait", "1s")
 		interrupt(t, cell, cmd)
 		for _, want := range []string{"0000:00:00.0 of gpu1: repaired", "0000:02:00.0 of gpu1: skipped: not begun: the run was interrupted", "'gpustack undo --root " + root + " 1' undoes it", "error: interrupted"} {
-			if !strings.Contains(talk.String(), want) {
-				t.Errorf("%q is not said: %s", want, talk)
-			}
+			hosttest.Contains(t, want, talk.String())
 		}
 		if got := states(t, cell); cmd.ProcessState.ExitCode() != 130 || !cmp.Equal(before[1:], got[1:]) {
 			t.Errorf("exit status %d, rows %q", cmd.ProcessState.ExitCode(), got)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"gpustack/host/hosttest"
 )
 
 // TestSilentDatabase: a database that accepts the connection and then stops answering is
@@ -50,17 +52,13 @@ func TestSilentDatabase(t *testing.T) {
 	for name, address := range silent {
 		t.Run(name, func(t *testing.T) {
 			want := "database at " + address + ": no answer within " + limit.String()
-			if stderr := run(t, "--database", at(address, "nova_cell1")); !strings.Contains(stderr, want) {
-				t.Errorf("%s\nwant %s", stderr, want)
-			}
+			hosttest.Contains(t, want, run(t, "--database", at(address, "nova_cell1")))
 		})
 	}
 	t.Run("api", func(t *testing.T) {
 		for _, name := range []string{"accepts", "first query"} {
 			want := "api_database at " + silent[name] + ": no answer within " + limit.String()
-			if stderr := run(t, "--api-database", at(silent[name], "nova_api")); !strings.Contains(stderr, want) {
-				t.Errorf("%s: %s\nwant %s", name, stderr, want)
-			}
+			hosttest.ContainsIn(t, name, want, run(t, "--api-database", at(silent[name], "nova_api")))
 		}
 	})
 	t.Run("cells", func(t *testing.T) {
@@ -74,9 +72,7 @@ func TestSilentDatabase(t *testing.T) {
 		}
 		stderr := run(t)
 		for _, w := range want {
-			if !strings.Contains(stderr, w) {
-				t.Errorf("%s\nwant %s", stderr, w)
-			}
+			hosttest.Contains(t, w, stderr)
 		}
 	})
 }

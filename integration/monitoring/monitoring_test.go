@@ -33,9 +33,7 @@ func TestMetrics(t *testing.T) {
 		for _, file := range files {
 			text := read(t, file)
 			families += strings.Count(text, "# TYPE ")
-			if out := run(t, 0, text, "promtool", "check", "metrics"); out != "" {
-				t.Errorf("%s: %s: %s", when, file, out)
-			}
+			hosttest.EqualIn(t, when+": "+file, "", run(t, 0, text, "promtool", "check", "metrics"))
 		}
 		return families
 	}
@@ -114,9 +112,7 @@ func TestRules(t *testing.T) {
 		hosttest.NoError(t, os.WriteFile(rules, []byte(text), 0o644))
 	}
 	write(text)
-	if out := run(t, 0, "", "promtool", "check", "rules", "--lint-fatal", rules); !strings.Contains(out, "SUCCESS: ") {
-		t.Error(out)
-	}
+	hosttest.Contains(t, "SUCCESS: ", run(t, 0, "", "promtool", "check", "rules", "--lint-fatal", rules))
 	run(t, 0, "", "promtool", test...)
 	var names, waiting []string
 	for _, alert := range strings.Split(text, "- alert: ")[1:] {

@@ -115,14 +115,10 @@ gpustack: next: run 'gpustack flavor test gpu.k4200.2 --image IMAGE'
 `
 	create := []string{"flavor", "create", "K4200:2", "--vcpus", "2", "--ram", "64", "--disk", "0", "--yes"}
 	hosttest.EqualIn(t, "create", want, succeed(t, create...))
-	if got := succeed(t, create...); !strings.Contains(got, "nothing to do: the flavor is as planned") {
-		t.Errorf("again: %s", got)
-	}
+	hosttest.ContainsIn(t, "again", "nothing to do: the flavor is as planned", succeed(t, create...))
 	got := succeed(t, append(create, "--description", "two cards", "--hide-hypervisor")...)
 	for _, line := range []string{"+description  two cards\n", "+property     hw:hide_hypervisor_id=true\n", "  PUT /flavors/ID\n"} {
-		if !strings.Contains(got, line) {
-			t.Errorf("change has no %q:\n%s", line, got)
-		}
+		hosttest.ContainsIn(t, "change", line, got)
 	}
 	// Somebody changes what it asks for.
 	nova := compute(t)
@@ -160,9 +156,7 @@ gpustack: next: run 'gpustack flavor test gpu.k4200.2 --image IMAGE'
 	if got := succeed(t, "flavor", "delete", "gpu.k4200.2", "--yes"); !strings.HasSuffix(got, "gpustack: deleted flavor gpu.k4200.2\n") {
 		t.Error(got)
 	}
-	if got := rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name = 'gpu.k4200.2'"); got[0][0] != "0" {
-		t.Error("it is still there")
-	}
+	hosttest.EqualIn(t, "it is still there", "0", rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name = 'gpu.k4200.2'")[0][0])
 }
 
 // TestUndoFlavor: undo of a deletion creates a flavor again as another client sees it, id,
@@ -193,9 +187,7 @@ func TestUndoFlavor(t *testing.T) {
 	succeed(t, "undo", "--yes")
 	hosttest.EqualIn(t, "before and undone", before, show())
 	succeed(t, "undo", "--yes")
-	if got := rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name = 'undone'"); got[0][0] != "0" {
-		t.Error("it is still there")
-	}
+	hosttest.EqualIn(t, "it is still there", "0", rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name = 'undone'")[0][0])
 }
 
 // TestThreeCards: what no host has is told beforehand, and is so.
@@ -211,9 +203,7 @@ func TestThreeCards(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "gpu1.json")
 	hosttest.NoError(t, os.WriteFile(file, inventory, 0o600))
 	got := succeed(t, "flavor", "list", "--conf", "all="+lab.NovaConf, "--release", lab.ReleaseName(), "--inventory", file)
-	if !strings.Contains(got, "no: no host has enough devices: gpu1 has 2 of 3") {
-		t.Error(got)
-	}
+	hosttest.Contains(t, "no: no host has enough devices: gpu1 has 2 of 3", got)
 	nova := compute(t)
 	id := rows(t, "SELECT flavorid FROM nova_api.flavors WHERE name = 'gpu.k4200.3'")[0][0]
 	server := start(t, nova, id)
@@ -240,9 +230,7 @@ func TestPrivate(t *testing.T) {
 		t.Error(got)
 	}
 	defer succeed(t, "flavor", "delete", "demos", "--yes")
-	if got := succeed(t, create...); !strings.Contains(got, "nothing to do") {
-		t.Error(got)
-	}
+	hosttest.Contains(t, "nothing to do", succeed(t, create...))
 	want := `NAME  DEVICES  VCPUS  RAM  DISK  ACCESS  OTHER PROPERTIES
 admins  K4200:1  4  16 GiB  40 GiB  private, no project
 demos  K4200:1  4  16 GiB  20 GiB  ID
@@ -265,9 +253,7 @@ func TestNovaRefuses(t *testing.T) {
 	if status != 1 || !strings.HasPrefix(steady(stderr), "gpustack: error: nothing was changed: extra specs of flavor gpu.k4200.1: Validation failed; extra spec 'hw:bogus' does not appear to be a valid extra spec (HTTP 400, REQUEST)\n") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
-	if got := rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name LIKE 'gpu.%%'"); got[0][0] != "0" {
-		t.Error("a flavor is left")
-	}
+	hosttest.EqualIn(t, "a flavor is left", "0", rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name LIKE 'gpu.%%'")[0][0])
 }
 
 // proxy is what stands before Keystone and Nova: the catalog names it. Its own log is
@@ -414,9 +400,7 @@ func TestOverBadRoads(t *testing.T) {
 				t.Fatal(stderr)
 			}
 			defer succeed(t, "flavor", "delete", "gpu.k4200.1", "--yes")
-			if !strings.Contains(stderr, "gpustack: created flavor gpu.k4200.1, id ") {
-				t.Error(stderr)
-			}
+			hosttest.Contains(t, "gpustack: created flavor gpu.k4200.1, id ", stderr)
 			got := rows(t, "SELECT count(DISTINCT f.id), group_concat(s.value) FROM nova_api.flavors f LEFT JOIN nova_api.flavor_extra_specs s ON s.flavor_id = f.id WHERE f.name LIKE 'gpu.%%'")
 			hosttest.EqualIn(t, "flavors", [][]string{{"1", "K4200:1"}}, got)
 		})

@@ -47,9 +47,7 @@ func TestImage(t *testing.T) {
 	maps.Copy(want, map[string]any{"min_disk": 40.0, "min_ram": 8192.0, "os_type": "windows", "hw_disk_bus": "virtio", "hw_vif_multiqueue_enabled": "true"})
 	delete(want, "os_distro")
 	hosttest.EqualIn(t, "set", want, shown())
-	if got := succeed(t, set...); !strings.Contains(got, "nothing to do: the image is as planned\n") {
-		t.Errorf("again: %s", got)
-	}
+	hosttest.ContainsIn(t, "again", "nothing to do: the image is as planned\n", succeed(t, set...))
 	succeed(t, "undo", "--yes")
 	hosttest.EqualIn(t, "undone", before, shown())
 
@@ -71,9 +69,7 @@ func TestImage(t *testing.T) {
 		return stderr
 	}
 	const trait = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
-	if got := planned(); !strings.Contains(got, "it demands trait "+trait+", which no compute node reports") {
-		t.Errorf("%s", got)
-	}
+	hosttest.Contains(t, "it demands trait "+trait+", which no compute node reports", planned())
 	placement, err := openstack.NewPlacementV1(session, gophercloud.EndpointOpts{Region: Region})
 	hosttest.NoError(t, err)
 	placement.Microversion = "1.28"
@@ -88,9 +84,7 @@ func TestImage(t *testing.T) {
 	given, err := resourceproviders.UpdateTraits(t.Context(), placement, nodes[0].UUID,
 		resourceproviders.UpdateTraitsOpts{ResourceProviderGeneration: has.ResourceProviderGeneration, Traits: append(has.Traits, trait)}).Extract()
 	hosttest.NoError(t, err)
-	if got := planned(); !strings.Contains(got, "guests run only on the compute nodes with trait "+trait+": gpu1\n") {
-		t.Errorf("%s", got)
-	}
+	hosttest.Contains(t, "guests run only on the compute nodes with trait "+trait+": gpu1\n", planned())
 	if err := resourceproviders.UpdateTraits(t.Context(), placement, nodes[0].UUID,
 		resourceproviders.UpdateTraitsOpts{ResourceProviderGeneration: given.ResourceProviderGeneration, Traits: has.Traits}).Err; err != nil {
 		t.Error(err)

@@ -31,9 +31,7 @@ func TestBoot(t *testing.T) {
 		t.Errorf("cards of the server: %q", got)
 	}
 	remove(t, nova, server)
-	if got := rows(t, "SELECT count(*) FROM nova_cell1.pci_devices WHERE status <> 'available'"); got[0][0] != "0" {
-		t.Errorf("%s cards are not free again", got[0][0])
-	}
+	hosttest.EqualIn(t, "cards are not free again", "0", rows(t, "SELECT count(*) FROM nova_cell1.pci_devices WHERE status <> 'available'")[0][0])
 }
 
 // TestDemo: the other user comes in, and may not make flavors.

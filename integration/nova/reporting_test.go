@@ -65,9 +65,7 @@ func TestControllerAsksForReports(t *testing.T) {
 		t.Helper()
 		stderr, status := configure("--yes")
 		for _, word := range words {
-			if !strings.Contains(stderr, word) {
-				t.Errorf("%s: no %q in\n%s", when, word, stderr)
-			}
+			hosttest.ContainsIn(t, when, word, stderr)
 		}
 		if status != 1 || strings.Count(stderr, "gpustack: error: ") != len(words) {
 			t.Errorf("%s: exit status %d\n%s", when, status, stderr)

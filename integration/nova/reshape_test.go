@@ -35,9 +35,7 @@ func TestReshapeNeedsRole(t *testing.T) {
 	if len(product.ReshapeWarnings(product.Options{Role: product.Compute, Release: product.Release(lab.NovaRelease), Placement: true}, nil)) > 0 {
 		want = http.StatusForbidden
 	}
-	if got := reshape("admin", lab.AdminPassword, "admin"); got != want {
-		t.Errorf("without the role: %d, want %d", got, want)
-	}
+	hosttest.EqualIn(t, "without the role", want, reshape("admin", lab.AdminPassword, "admin"))
 	if got := reshape("placement", lab.ServicePassword, "service"); got != http.StatusBadRequest {
 		t.Errorf("with the role: %d", got)
 	}

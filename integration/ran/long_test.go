@@ -58,9 +58,7 @@ func TestLong(t *testing.T) {
 		names       string
 		integration bool
 	}{"LONG": {"LONG_TESTS", true}, "LONG_UNIT": {"LONG_UNIT_TESTS", false}} {
-		if full := asked(t, variable, "FULL=yes"); full != "" {
-			t.Errorf("%s of make test FULL=yes: %s", variable, full)
-		}
+		hosttest.EqualIn(t, variable+" of make test FULL=yes", "", asked(t, variable, "FULL=yes"))
 		names, texts := strings.Fields(asked(t, of.names)), sources(t, of.integration)
 		if len(names) == 0 || len(texts) == 0 {
 			t.Fatalf("%s: %d names, %d packages", of.names, len(names), len(texts))
@@ -90,9 +88,7 @@ func TestLong(t *testing.T) {
 				}
 			}
 		}
-		if got, want := asked(t, variable), "-skip '"+strings.Join(patterns, "|")+"'"; got != want {
-			t.Errorf("%s: %s, want %s", variable, got, want)
-		}
+		hosttest.EqualIn(t, variable, "-skip '"+strings.Join(patterns, "|")+"'", asked(t, variable))
 	}
 	text, err := os.ReadFile("../../Makefile")
 	hosttest.NoError(t, err)
@@ -140,8 +136,6 @@ func TestOfSubtests(t *testing.T) {
 		"^Test(A|B)$":                 "^Test(A|B)$",
 		"^TestA$/^(b|c)$|^TestD$":     "^TestA$|^TestD$",
 	} {
-		if got := ofSubtests.ReplaceAllString(pattern, ""); got != want {
-			t.Errorf("%s: %s, want %s", pattern, got, want)
-		}
+		hosttest.EqualIn(t, pattern, want, ofSubtests.ReplaceAllString(pattern, ""))
 	}
 }

@@ -1,6 +1,10 @@
 package terminal
 
-import "testing"
+import (
+	"testing"
+
+	"gpustack/host/hosttest"
+)
 
 func TestShows(t *testing.T) {
 	for _, test := range []struct {
@@ -19,8 +23,6 @@ func TestShows(t *testing.T) {
 		{"a…\n", "ab\n", false},
 		{"a.*\n", "abc\n", false},
 	} {
-		if got := Shows(test.document, test.printed); got != test.want {
-			t.Errorf("%q of %q: %v", test.document, test.printed, got)
-		}
+		hosttest.EqualIn(t, test.document+" of "+test.printed, test.want, Shows(test.document, test.printed))
 	}
 }

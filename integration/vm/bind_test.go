@@ -71,9 +71,7 @@ func groupsAreTheKernels(m machine) {
 		m.run("ls", "/dev/vfio")
 		hosttest.EqualIn(m.t, step.name, step.want, m.verdicts(display))
 	}
-	if got := m.take("0000:" + display); got != taken {
-		m.t.Errorf("both are bound: %s", got)
-	}
+	hosttest.EqualIn(m.t, "both are bound", taken, m.take("0000:"+display))
 }
 
 // binds is the check that functions, which are all that go with the first, are bound by
@@ -97,17 +95,11 @@ func binds(functions ...string) func(m machine) {
 			}
 			bind := append([]string{"gpustack", "host", "bind", "--driver", driver, "--live", "--yes"}, slices.Concat(selected, allowed)...)
 			m.run(bind...)
-			if diff := cmp.Diff(bound, m.drivers()); diff != "" {
-				m.t.Errorf("bound to %s (-want +got):\n%s", driver, diff)
-			}
+			hosttest.EqualIn(m.t, "bound to "+driver, bound, m.drivers())
 			if driver == vfioPCI {
-				if got := m.take("0000:" + functions[0]); got != taken {
-					m.t.Errorf("%s: %s", functions[0], got)
-				}
+				hosttest.EqualIn(m.t, functions[0], taken, m.take("0000:"+functions[0]))
 			}
-			if again := m.run(bind...); !strings.Contains(again, "nothing to do") {
-				m.t.Errorf("bound to %s again:\n%s", driver, again)
-			}
+			hosttest.ContainsIn(m.t, "bound to "+driver+" again", "nothing to do", m.run(bind...))
 			m.scanIsTheKernels()
 			m.run(append([]string{"gpustack", "host", "release", "--yes"}, selected...)...)
 			if diff := cmp.Diff(first, m.drivers()); diff != "" {

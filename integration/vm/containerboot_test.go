@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"gpustack/host/hosttest"
 	"gpustack/integration/vm/agent"
 )
 
@@ -67,13 +68,9 @@ WantedBy=multi-user.target
 	m.write("/etc/systemd/system/docker.service", "[Service]\nType=oneshot\nExecStart=cp "+hcaSpec+" /run/docker-saw\n[Install]\nWantedBy=multi-user.target\n")
 	m.run("sh", "-ec", "chmod 644 /etc/systemd/system/*.service; systemctl --quiet enable rdma-at-boot docker; sh /usr/local/sbin/rdma-at-boot $1", "sh", network)
 	out := m.run("gpustack", "container", "prepare", "--hca", network, "--yes")
-	if !strings.Contains(out, "written now, and at each boot as the machine is then:") {
-		m.t.Errorf("it does not say that each boot writes the spec:\n%s", out)
-	}
+	hosttest.ContainsIn(m.t, "it does not say that each boot writes the spec", "written now, and at each boot as the machine is then:", out)
 	m.givesUverbs("uverbs1", m.run("cat", hcaSpec))
-	if out := m.run("gpustack", "container", "prepare", "--yes"); !strings.Contains(out, "nothing to do") {
-		m.t.Errorf("again:\n%s", out)
-	}
+	hosttest.ContainsIn(m.t, "again", "nothing to do", m.run("gpustack", "container", "prepare", "--yes"))
 }
 
 // givesUverbs: a spec gives containers the uverbs device that the kernel has made of the network

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/integration/vm/agent"
 )
@@ -120,9 +118,7 @@ func (c cycle) run(t *testing.T) {
 	}
 	drivers := func(want map[string]string, when string) {
 		t.Helper()
-		if diff := cmp.Diff(want, held()); diff != "" {
-			t.Errorf("drivers %s (-want +got):\n%s", when, diff)
-		}
+		hosttest.EqualIn(t, "drivers "+when, want, held())
 	}
 	line, first := arguments(), held()
 	if first[theirs+".1"] != "snd_hda_intel" || first[plainCard+".0"] != "bochs-drm" || first[besideHost] != "bochs-drm" {
@@ -149,12 +145,8 @@ func (c cycle) run(t *testing.T) {
 	}
 	out := m.run(prepare...)
 	step("prepared")
-	if !strings.Contains(out, "then runs update-grub\n") {
-		t.Errorf("it does not say that it runs update-grub:\n%s", out)
-	}
-	if out := m.run("gpustack", "host", "prepare", "--yes"); !strings.Contains(out, "nothing to do") {
-		t.Errorf("prepared again:\n%s", out)
-	}
+	hosttest.ContainsIn(t, "it does not say that it runs update-grub", "then runs update-grub\n", out)
+	hosttest.ContainsIn(t, "prepared again", "nothing to do", m.run("gpustack", "host", "prepare", "--yes"))
 	drivers(first, "before the boot")
 	maps.Copy(prepared, m.bootUnit())
 	m.containersAtBoot()
@@ -162,18 +154,14 @@ func (c cycle) run(t *testing.T) {
 
 	m.reboot()
 	step("started anew")
-	if got, want := arguments(), line+" "+c.arguments; got != want {
-		t.Errorf("kernel arguments %q, want %q", got, want)
-	}
+	hosttest.EqualIn(t, "kernel arguments", line+" "+c.arguments, arguments())
 	m.bootUnitEnds()
 	drivers(prepared, "after the boot")
 	for _, card := range c.cards {
 		if c.driver != vfioPCI {
 			break // nobody can take it from pci-stub
 		}
-		if got := m.take(card + ".0"); got != taken {
-			t.Errorf("%s.0: %s", card, got)
-		}
+		hosttest.EqualIn(t, card+".0", taken, m.take(card+".0"))
 	}
 	m.scanIsTheKernels()
 	if reply := m.try("systemctl", "is-active", "systemd-modules-load"); reply.Status != 0 {
@@ -193,9 +181,7 @@ func (c cycle) run(t *testing.T) {
 		m.run("sed", "-i", "/^\tlinux\t/s/$/ gpustack=off/", "/boot/grub/grub.cfg")
 		m.reboot()
 		step("started anew with gpustack=off")
-		if got, want := arguments(), line+" "+c.arguments+" gpustack=off"; got != want {
-			t.Errorf("kernel arguments %q, want %q", got, want)
-		}
+		hosttest.EqualIn(t, "kernel arguments", line+" "+c.arguments+" gpustack=off", arguments())
 		drivers(first, "with gpustack=off")
 	}
 
@@ -204,9 +190,7 @@ func (c cycle) run(t *testing.T) {
 	step("undone")
 	m.reboot()
 	step("started anew")
-	if got := arguments(); got != line {
-		t.Errorf("kernel arguments %q, want %q", got, line)
-	}
+	hosttest.EqualIn(t, "kernel arguments", line, arguments())
 	drivers(first, "in the end")
 }
 

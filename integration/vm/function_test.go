@@ -1,6 +1,10 @@
 package vm
 
-import "testing"
+import (
+	"testing"
+
+	"gpustack/host/hosttest"
+)
 
 // TestSpace: a configuration space answers what firmware and kernels ask.
 func TestSpace(t *testing.T) {
@@ -16,9 +20,7 @@ func TestSpace(t *testing.T) {
 		{"many functions", 0x0e, 1, 0x80},
 		{"beyond the end", 254, 4, 0},
 	} {
-		if got := s.read(test.at, test.size); got != test.want {
-			t.Errorf("%s: %#x, want %#x", test.name, got, test.want)
-		}
+		hosttest.EqualIn(t, test.name, test.want, s.read(test.at, test.size))
 	}
 	// How large a BAR is, is told by the bits that stay zero (PCI Local Bus
 	// Specification 3.0, 6.2.5.1).

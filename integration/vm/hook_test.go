@@ -225,9 +225,7 @@ func TestHook(t *testing.T) {
 						got[function] = drivers[function]
 					}
 					hosttest.EqualIn(t, "drivers", test.want, got)
-					if loaded := strings.Contains(m.run("cat", "/proc/modules"), "bochs "); loaded != test.bochs {
-						t.Errorf("bochs is loaded: %t", loaded)
-					}
+					hosttest.EqualIn(t, "bochs is loaded", test.bochs, strings.Contains(m.run("cat", "/proc/modules"), "bochs "))
 					// It is there once the root file system is the machine's own.
 					if reply := m.try("cat", blacklist); (reply.Status == 0) == test.bochs || !test.bochs && reply.Stdout != "blacklist bochs\n" {
 						t.Errorf("%s: exit status %d, %q", blacklist, reply.Status, reply.Stdout)

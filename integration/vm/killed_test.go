@@ -66,9 +66,7 @@ func killedAtAnyMoment(m machine) {
 			}
 		}
 		if h == bind {
-			if got := m.take(card); got != taken {
-				m.t.Errorf("%s: after %s: %s", when, h.name, got)
-			}
+			hosttest.EqualIn(m.t, when+": after "+h.name, taken, m.take(card))
 		}
 		return reply
 	}

@@ -77,9 +77,7 @@ func TestProbe(t *testing.T) {
 		if ran == nil || ran.ExitStatus == nil || *ran.ExitStatus != 143 || strings.Join(ran.Output, "|") != `the guest's "output"|3` || ran.Seconds == nil {
 			t.Errorf("without %q: the command: %+v", program, ran)
 		}
-		if len(r.Devices) != functions {
-			t.Errorf("without %q: %d functions, want %d", program, len(r.Devices), functions)
-		}
+		hosttest.EqualIn(t, "without "+program+": functions", functions, len(r.Devices))
 		for _, d := range r.Devices {
 			if d.Assigned == (d.Address == lost) {
 				t.Errorf("without %q: %+v", program, d)

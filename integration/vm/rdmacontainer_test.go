@@ -3,6 +3,8 @@ package vm
 import (
 	"slices"
 	"strings"
+
+	"gpustack/host/hosttest"
 )
 
 // forContainers makes a machine with an RDMA device ready to start containers that get it by CDI.
@@ -41,9 +43,7 @@ func rdmaContainers(m machine) {
 		m.t.Helper()
 		text := strings.Join(strings.Fields(r), " ")
 		for _, want := range words {
-			if !strings.Contains(text, want) {
-				m.t.Errorf("no %q in: %s", want, text)
-			}
+			hosttest.Contains(m.t, want, text)
 		}
 	}
 

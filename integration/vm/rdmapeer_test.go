@@ -52,9 +52,7 @@ func TestRDMAPeers(t *testing.T) {
 	if one := got.Tests[0]; got.Verdict != "pass" || one.Name != "rxe0" || one.IP != second || one.Iterations != 3 || one.Carried == nil || !*one.Carried {
 		t.Errorf("peer: %+v", got)
 	}
-	if text := result(); !strings.Contains(text, "status 0") {
-		t.Errorf("listener: %s", text)
-	}
+	hosttest.ContainsIn(t, "listener", "status 0", result())
 	measuresPeer(t, peer, first, listens)
 	const image = "localhost/rdma"
 	listener.run("sh", "-ec", forContainers)

@@ -74,9 +74,7 @@ func TestStarved(t *testing.T) {
 	if len(m.Deaths) > 0 {
 		t.Errorf("died: %q", m.Deaths)
 	}
-	if !strings.Contains(m.Console(), hasTimer) {
-		t.Errorf("the console has no %q", hasTimer)
-	}
+	hosttest.ContainsIn(t, "the console", hasTimer, m.Console())
 }
 
 // TestDies kills a machine before its agent greets: it is started again, and serves.
@@ -92,9 +90,7 @@ func TestDies(t *testing.T) {
 	if len(m.Deaths) != 1 || m.Deaths[0] != errGone.Error() {
 		t.Errorf("deaths: %q", m.Deaths)
 	}
-	if got := m.run("cat", "/proc/sys/kernel/ostype"); got != "Linux\n" {
-		t.Errorf("%q", got)
-	}
+	hosttest.Equal(t, "Linux\n", m.run("cat", "/proc/sys/kernel/ostype"))
 }
 
 // TestPanics: a machine that panics each time is given up.

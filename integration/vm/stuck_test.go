@@ -50,9 +50,7 @@ func stuckUnbind(m machine) {
 	if reply := m.soon(0, "gpustack", "host", "guests"); reply.Status != 2 {
 		m.t.Errorf("guests: exit status %d\n%s%s", reply.Status, reply.Stdout, reply.Stderr)
 	}
-	if got := m.drivers()[audio]; got != vfioPCI {
-		m.t.Errorf("%s, which comes after: %s", audio, got)
-	}
+	hosttest.EqualIn(m.t, audio+", which comes after", vfioPCI, m.drivers()[audio])
 
 	letGo()
 	reply := m.soon(0, release("10s")...)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"gpustack/host"
+	"gpustack/host/hosttest"
 )
 
 var classes = regexp.MustCompile(`class=(0x....)..`)
@@ -99,9 +100,7 @@ func TestTopologies(t *testing.T) {
 				if d := scan.device(t, test.card); !d.Candidate || word(d.AliasHint) != "K4200" {
 					t.Errorf("%+v", d)
 				}
-				if got := scan.groupOf(test.card); got != test.group {
-					t.Errorf("group of the card: %s, want %s", got, test.group)
-				}
+				hosttest.EqualIn(t, "group of the card", test.group, scan.groupOf(test.card))
 			} else if len(scan.Devices) != 0 {
 				t.Errorf("no card is played, listed are %+v", scan.Devices)
 			}
@@ -133,9 +132,7 @@ func amdsOwnFunction(m machine) {
 // cardIsTheConsole: where there is no other display, the card is what shows the
 // firmware's words.
 func cardIsTheConsole(m machine) {
-	if d := m.scan().device(m.t, "01:00.0"); d.BootVGA != host.Yes {
-		m.t.Errorf("boot_vga: %s", d.BootVGA)
-	}
+	hosttest.EqualIn(m.t, "boot_vga", host.Yes, m.scan().device(m.t, "01:00.0").BootVGA)
 }
 
 // virtualFunctions: they come while the machine runs, and are told from others.
@@ -155,7 +152,5 @@ func virtualFunctions(m machine) {
 			}
 		}
 	}
-	if vfs != 2 {
-		m.t.Errorf("%d virtual functions", vfs)
-	}
+	hosttest.EqualIn(m.t, "virtual functions", 2, vfs)
 }

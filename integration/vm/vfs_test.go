@@ -143,9 +143,7 @@ func stepsOfTheBoot(m machine) {
 				}
 			}
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			m.t.Errorf("%s: steps (-want +got):\n%s", when, diff)
-		}
+		hosttest.EqualIn(m.t, when+": steps", want, got)
 		return reply.Took
 	}
 	revert := func(when string) {
@@ -162,9 +160,7 @@ func stepsOfTheBoot(m machine) {
 		if strings.Contains(m.Console()[printed:], "pci function "+vf) {
 			m.t.Errorf("nvme has probed %s, which it must never see", vf)
 		}
-		if got := m.take(vf); got != taken {
-			m.t.Errorf("%s: %s", vf, got)
-		}
+		hosttest.EqualIn(m.t, vf, taken, m.take(vf))
 	}
 	boot(steps.Unchanged, "again")
 
@@ -244,13 +240,9 @@ func (m machine) bootUnitRan(count int) {
 	all := func(outcome steps.Status) {
 		m.t.Helper()
 		steps := m.steps()
-		if len(steps) != count {
-			m.t.Errorf("%d steps, want %d", len(steps), count)
-		}
+		hosttest.EqualIn(m.t, "steps", count, len(steps))
 		for id, status := range steps {
-			if status != outcome {
-				m.t.Errorf("%s: %s, want %s", id, status, outcome)
-			}
+			hosttest.EqualIn(m.t, id, outcome, status)
 		}
 	}
 	all(steps.Done)

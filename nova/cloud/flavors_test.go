@@ -3,6 +3,7 @@ package cloud_test
 import (
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
 )
 
@@ -18,8 +19,6 @@ func TestFindFlavor(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", name, got, want)
-		}
+		hosttest.EqualIn(t, name, want, got)
 	}
 }

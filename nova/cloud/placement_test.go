@@ -93,9 +93,7 @@ func TestConsumerTypes(t *testing.T) {
 				hosttest.NoError(t, placement.SetAllocations(t.Context(), target))
 			}
 			before := read()
-			if got := before[instance].Type + " " + before[migration].Type; got != test.read {
-				t.Errorf("read %q, want %q", got, test.read)
-			}
+			hosttest.EqualIn(t, "read", test.read, before[instance].Type+" "+before[migration].Type)
 			after := maps.Clone(before)
 			taken, left := after[instance], after[migration]
 			taken.Providers, left.Providers = there, map[string]map[string]int{}

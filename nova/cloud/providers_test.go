@@ -3,7 +3,6 @@ package cloud_test
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"gpustack/host/hosttest"
@@ -31,9 +30,7 @@ func TestWithTrait(t *testing.T) {
 			placement, err := compute.Cloud().Placement()
 			hosttest.NoError(t, err)
 			names, err := placement.WithTrait(t.Context(), tt.trait)
-			if got := fmt.Sprint(names, err); !strings.Contains(got, tt.want) {
-				t.Errorf("%s, want %s", got, tt.want)
-			}
+			hosttest.Contains(t, tt.want, fmt.Sprint(names, err))
 		})
 	}
 }

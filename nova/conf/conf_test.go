@@ -48,9 +48,7 @@ func TestParse(t *testing.T) {
 				for _, o := range f.Options() {
 					got = append(got, fmt.Sprintf("%s/%s=%q@%d", o.Section, o.Key, o.Value, o.Line()))
 				}
-				if string(f.Bytes()) != test.text {
-					t.Errorf("written as %q", f.Bytes())
-				}
+				hosttest.EqualIn(t, "written as", test.text, string(f.Bytes()))
 			}
 			hosttest.Equal(t, test.want, strings.Join(got, " "))
 		})

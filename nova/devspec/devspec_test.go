@@ -113,9 +113,7 @@ func TestParse(t *testing.T) {
 					matched = append(matched, strings.TrimPrefix(d.Address.String(), "0000:"))
 				}
 			}
-			if got := strings.Join(matched, " "); got != test.matches {
-				t.Errorf("matches %q, want %q", got, test.matches)
-			}
+			hosttest.EqualIn(t, "matches", test.matches, strings.Join(matched, " "))
 		})
 	}
 	unknown := function(t, "0000:99:00.0", "10de:11b4", "", 0)
@@ -200,9 +198,7 @@ func TestReportFaults(t *testing.T) {
 		for _, fault := range server(t).ReportFaults(lines) {
 			seen = append(seen, fault.Seen)
 		}
-		if got := strings.Join(seen, "\n"); got != test.want {
-			t.Errorf("%s: %s\nwant %s", test.name, got, test.want)
-		}
+		hosttest.EqualIn(t, test.name, test.want, strings.Join(seen, "\n"))
 	}
 }
 

@@ -28,9 +28,7 @@ const ours = "gpustack 2026-11-27T09:00:00Z 5e0c3a71: new kernel"
 func TestReason(t *testing.T) {
 	t.Parallel()
 	long := drain.Reason{Since: noon, ID: "0123abcd", Text: strings.Repeat("ü", drain.MaxText)}
-	if n := len([]rune(long.String())); n != 255 {
-		t.Errorf("%d characters", n)
-	}
+	hosttest.EqualIn(t, "characters", 255, len([]rune(long.String())))
 	for _, r := range []drain.Reason{long, {Since: noon, ID: "ffffffff", Text: "a: b: c"}} {
 		if got, ok := drain.ParseReason(r.String()); !ok || got != r {
 			t.Errorf("%s: %+v", r, got)
@@ -97,9 +95,7 @@ func TestPlans(t *testing.T) {
 					t.Errorf("%s: not only the text changes: %+v", test.name, m)
 				}
 			}
-			if got != want {
-				t.Errorf("%s: %s: %s, want %s", test.name, what, got, want)
-			}
+			hosttest.EqualIn(t, test.name+": "+what, want, got)
 		}
 	}
 	a, _ := drain.NewDraining(cloud.ComputeService{Enabled: true}, "x", noon, nil, false)

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -648,9 +649,7 @@ func TestConclusion(t *testing.T) {
 		t.Error(r.Conclusion)
 	}
 	f.Flavor.Disabled = true
-	if r := Judge(f); r.Conclusion != "0 of 7 hosts can build gpu.k4200.2: an administrator has disabled the flavor" {
-		t.Error(r.Conclusion)
-	}
+	hosttest.Equal(t, "0 of 7 hosts can build gpu.k4200.2: an administrator has disabled the flavor", Judge(f).Conclusion)
 	f.Flavor.Disabled, f.Placement = false, nil
 	f.Hosts = f.Hosts[6:]
 	if r := Judge(f); r.Verdict != Unknown || r.Conclusion != "0 of 1 host can build gpu.k4200.2: no link that was checked fails on 1" {
@@ -670,9 +669,7 @@ func TestNames(t *testing.T) {
 		"r1-gpu[1-3], r2-gpu1":        {"r1-gpu1", "r1-gpu2", "r1-gpu3", "r2-gpu1"},
 		"x99999999999999999999, gpu1": {"x99999999999999999999", "gpu1"},
 	} {
-		if got := Names(names, 2); got != want {
-			t.Errorf("%q: %s, want %s", names, got, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(names), want, Names(names, 2))
 	}
 }
 
@@ -693,9 +690,7 @@ func TestAsks(t *testing.T) {
 	f.Flavor.ExtraSpecs = map[string]string{"hw:cpu_policy": "dedicated"} // VCPU or PCPU: Nova decides
 	f.Volume = true
 	hosttest.Equal(t, "MEMORY_MB:8192 DISK_GB:7 trait HW_I", text(f, false))
-	if got := text(f, true); got != "" {
-		t.Error(got)
-	}
+	hosttest.Equal(t, "", text(f, true))
 	f.Answer = &Answer{Queries: []Query{{map[string]int{"PCPU": 5}, []string{"!HW_B"}}, {map[string]int{"VCPU": 5}, nil}}}
 	hosttest.Equal(t, "PCPU:5 trait !HW_B or VCPU:5", text(f, false)+" or "+text(f, true))
 }

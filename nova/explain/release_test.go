@@ -1,8 +1,10 @@
 package explain_test
 
 import (
+	"fmt"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/explain"
@@ -15,8 +17,6 @@ func TestReleaseOf(t *testing.T) {
 		25: nova.Mitaka, 38: nova.Newton, 93: nova.Zed, 95: nova.Antelope, 96: nova.Bobcat + 1, 100: nova.Epoxy, 102: nova.Epoxy,
 		103: nova.Gazpacho, 104: nova.Hibiscus, 120: nova.Hibiscus,
 	} {
-		if got := explain.ReleaseOf(newest); got != want {
-			t.Errorf("2.%d: %s, want %s", newest, got, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("2.%d", newest), want, explain.ReleaseOf(newest))
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hardware"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -121,9 +119,7 @@ func TestNewFitRefuses(t *testing.T) {
 		}
 	}
 	for _, word := range []string{"without:", "no-nodes: the list of NUMA nodes", "unplaced: the NUMA node of 0000:01:00.0", "alias V100:", "(they have A100-SXM4-80GB)"} {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%v, want %q", err, word)
-		}
+		hosttest.Contains(t, word, err.Error())
 	}
 	one := request[:1]
 	if _, err := flavor.NewFit(one, []nova.Host{gap}, nil, flavor.DefaultReserve()); !errors.Is(err, flavor.ErrGap) {
@@ -159,8 +155,6 @@ func TestFitWarnings(t *testing.T) {
 		"4": {none, small},
 	} {
 		got := fit.Warnings(flavor.Options{Request: request, Properties: map[string]string{"hw:numa_nodes": nodes}})
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", nodes, diff)
-		}
+		hosttest.EqualIn(t, nodes, want, got)
 	}
 }

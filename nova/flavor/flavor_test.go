@@ -56,9 +56,7 @@ func TestParseRequest(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %s\nwant %s", spec, got, want)
-		}
+		hosttest.EqualIn(t, spec, want, got)
 	}
 }
 
@@ -82,9 +80,7 @@ func TestParseProperty(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%q: %s\nwant %s", text, got, want)
-		}
+		hosttest.EqualIn(t, text, want, got)
 	}
 }
 
@@ -126,9 +122,7 @@ func TestParseSize(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
+		hosttest.EqualIn(t, text, want, got)
 	}
 }
 
@@ -429,9 +423,7 @@ func TestApply(t *testing.T) {
 			} else {
 				hosttest.NoError(t, err)
 			}
-			if len(c.Flavors) != test.flavors {
-				t.Errorf("%d flavors", len(c.Flavors))
-			}
+			hosttest.EqualIn(t, "flavors", test.flavors, len(c.Flavors))
 			if err != nil {
 				return
 			}

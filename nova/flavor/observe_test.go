@@ -1,9 +1,11 @@
 package flavor_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	"gpustack/host/hosttest"
 	"gpustack/nova"
 	"gpustack/nova/cloud/cloudtest"
 	"gpustack/nova/flavor"
@@ -50,8 +52,6 @@ func TestPlanDeletion(t *testing.T) {
 		"none":  "flavor none: not found",
 	} {
 		_, err := flavor.PlanDeletion(t.Context(), compute, name)
-		if err == nil || err.Error() != text {
-			t.Errorf("%s: %v", name, err)
-		}
+		hosttest.EqualIn(t, name, text, fmt.Sprint(err))
 	}
 }

@@ -222,9 +222,7 @@ func TestLostAnswer(t *testing.T) {
 			if (err == nil) != c.stands || listErr != nil || (len(entries) == 1) != c.stands {
 				t.Errorf("%v, %v, %v", err, entries, listErr)
 			}
-			if changed := !cmp.Equal(before, j.image()); changed != c.stands {
-				t.Errorf("changed: %v", changed)
-			}
+			hosttest.EqualIn(t, "changed", c.stands, !cmp.Equal(before, j.image()))
 		})
 	}
 }

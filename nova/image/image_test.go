@@ -397,8 +397,6 @@ func TestParseProperty(t *testing.T) {
 		if err != nil {
 			got = err.Error()
 		}
-		if got != want {
-			t.Errorf("%s: %s, want %s", s, got, want)
-		}
+		hosttest.EqualIn(t, s, want, got)
 	}
 }

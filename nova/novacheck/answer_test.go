@@ -89,9 +89,7 @@ func TestAnswer(t *testing.T) {
 			case host.No:
 				got = fmt.Sprintf("no: %s %v", a.Reason, a.Hosts)
 			}
-			if got != test.want {
-				t.Errorf("%s\nwant %s", got, test.want)
-			}
+			hosttest.Equal(t, test.want, got)
 		})
 	}
 }
@@ -110,8 +108,6 @@ func TestPlaces(t *testing.T) {
 	for text, want := range map[string]int{"either:1,first:1": 1, "first:1,either:1": 2} {
 		r, err := nova.ParseRequest(text)
 		hosttest.NoError(t, err)
-		if n := c.meets(r, nova.Host{Devices: devices}); n != want {
-			t.Errorf("%s: %d", r, n)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(r), want, c.meets(r, nova.Host{Devices: devices}))
 	}
 }

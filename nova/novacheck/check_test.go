@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -265,9 +263,7 @@ func TestCheckRemedies(t *testing.T) {
 				got = f.Remedy.String()
 			}
 		}
-		if got != test.want {
-			t.Errorf("%s: %q", test.spec, got)
-		}
+		hosttest.EqualIn(t, test.spec, test.want, got)
 	}
 }
 
@@ -308,9 +304,7 @@ func TestCheckFlavors(t *testing.T) {
 		for _, f := range novacheck.Run(26, []nova.Side{{Role: nova.All, Files: []conf.Source{{Name: "all", File: f}}}}, nil, []novacheck.Flavor{{Name: "gpu", Request: request}}) {
 			got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
 		}
-		if diff := cmp.Diff(want, strings.Join(got, ", ")); diff != "" {
-			t.Errorf("%q: %s", request, diff)
-		}
+		hosttest.EqualIn(t, request, want, strings.Join(got, ", "))
 	}
 }
 

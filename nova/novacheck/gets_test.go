@@ -236,8 +236,6 @@ passthrough_whitelist = {"vendor_id": "10de", "product_id": "1b06"}`, []pci.Devi
 		for _, f := range novacheck.Run(test.release, []nova.Side{side}, nil, nil) {
 			got = append(got, f.Seen+": "+f.Remedy.String())
 		}
-		if s := strings.Join(got, "\n"); s != test.says {
-			t.Errorf("%s: %s\nwant %s", name, s, test.says)
-		}
+		hosttest.EqualIn(t, name, test.says, strings.Join(got, "\n"))
 	}
 }

@@ -1,9 +1,8 @@
 package novacheck_test
 
 import (
+	"fmt"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
@@ -64,8 +63,6 @@ func TestNeeds(t *testing.T) {
 		{Role: nova.Compute, Files: []conf.Source{source(t, "node", "[DEFAULT]\npci_passthrough_whitelist = {\"vendor_id\": \"10de\"}\n")}},
 	}
 	for r, want := range map[nova.Release]string{nova.Mitaka: "", nova.Newton: "fail alias node:0 alias K4200 is missing, which ctl has"} {
-		if diff := cmp.Diff(want, found(novacheck.Run(r, sides, nil, nil))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", r, diff)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(r), want, found(novacheck.Run(r, sides, nil, nil)))
 	}
 }

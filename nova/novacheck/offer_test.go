@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -129,8 +127,6 @@ func TestOfferedByOne(t *testing.T) {
 		{spec, "", ""}, {"", spec, ""},
 		{"", "", "fail device_spec a:0 host prepare has selected 2 functions for guests, and no device_spec offers one of them: 0000:84:00.0, 0000:88:00.0"},
 	} {
-		if diff := cmp.Diff(test.want, found(novacheck.Run(nova.Zed, []nova.Side{side("a", test.a), side("b", test.b)}, nil, nil))); diff != "" {
-			t.Errorf("%q, %q (-want +got):\n%s", test.a, test.b, diff)
-		}
+		hosttest.EqualIn(t, test.a+", "+test.b, test.want, found(novacheck.Run(nova.Zed, []nova.Side{side("a", test.a), side("b", test.b)}, nil, nil)))
 	}
 }

@@ -232,9 +232,7 @@ func TestPlanned(t *testing.T) {
 		for _, f := range findings {
 			seen = append(seen, f.Seen)
 		}
-		if got := strings.Join(seen, "; "); got != test.want {
-			t.Errorf("%s: %q, want %q", test.name, got, test.want)
-		}
+		hosttest.EqualIn(t, test.name, test.want, strings.Join(seen, "; "))
 	}
 }
 

@@ -80,9 +80,7 @@ func TestVerdictsOnSpecs(t *testing.T) {
 					continue // matches cards with a serial number in their VPD only, which is not read
 				}
 				first, ok := devspec.NewHardware(side.Devices, nil).First(devspec.Lines(side.Files, r.SpecNames()), d)
-				if ok != (!told || of != nil) {
-					t.Errorf("%s: %s, %s: offered %v", r, v, *d.DeviceType, ok)
-				}
+				hosttest.EqualIn(t, fmt.Sprintf("%s: %s, %s: offered", r, v, *d.DeviceType), !told || of != nil, ok)
 				if ok && of != nil && of.Class != "" {
 					traits := slices.DeleteFunc(slices.Clone(of.Traits), func(t string) bool { return t == "HW_PCI_ONE_TIME_USE" })
 					if first.Class() != of.Class || first.Traits() != strings.Join(traits, ",") {

@@ -60,9 +60,7 @@ func TestCommandSize(t *testing.T) {
 		t.Errorf("a command of %d bytes makes %d", most, size)
 	}
 	want := fmt.Sprintf("the command is too large for user data: a script of %d bytes, 65536 in base64, and Nova accepts 65535", script+1)
-	if err := fits(most + 1); err == nil || err.Error() != want {
-		t.Errorf("%v, want %s", err, want)
-	}
+	hosttest.Equal(t, want, fmt.Sprint(fits(most+1)))
 	// Each byte that is not printable takes five.
 	if _, err := probe.NewCommand(strings.Repeat("\xff", most/4), time.Minute); err == nil {
 		t.Error("binary text is not counted as it is sent")
@@ -71,10 +69,6 @@ func TestCommandSize(t *testing.T) {
 
 // TestCommandHash: the hash is that of sha256sum.
 func TestCommandHash(t *testing.T) {
-	if got := running(t, "nvidia-smi -L").Command.Hash(); got != "sha256:5309af6a14f25d32f7da6745d9dd7e381a1b68f3b85d68cf3128b002195c153a" {
-		t.Error(got)
-	}
-	if (probe.Command{}).Hash() != "" {
-		t.Error("no command has a hash")
-	}
+	hosttest.Equal(t, "sha256:5309af6a14f25d32f7da6745d9dd7e381a1b68f3b85d68cf3128b002195c153a", running(t, "nvidia-smi -L").Command.Hash())
+	hosttest.EqualIn(t, "no command has a hash", "", (probe.Command{}).Hash())
 }

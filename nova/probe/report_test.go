@@ -113,9 +113,7 @@ func TestParseRealGuest(t *testing.T) {
 	}
 	h200 := probe.ID{Vendor: 0x10de, Product: 0x2335}
 	for count, want := range map[int]probe.Verdict{1: probe.Pass, 2: probe.Fail} {
-		if got := probe.Compare(probe.Wanted{h200: count}, r).Verdict; got != want {
-			t.Errorf("%d wanted: %s, want %s", count, got, want)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("%d wanted", count), want, probe.Compare(probe.Wanted{h200: count}, r).Verdict)
 	}
 }
 
@@ -219,9 +217,7 @@ func TestCompare(t *testing.T) {
 					sum += count
 				}
 			}
-			if sum != n {
-				t.Errorf("%d functions, want %d", sum, n)
-			}
+			hosttest.EqualIn(t, "functions", n, sum)
 		})
 	}
 	t.Run("no /sys", func(t *testing.T) {

@@ -439,9 +439,7 @@ func TestBeforeRun(t *testing.T) {
 		"one\ntwo\n" + run[:40]:              "two\n",
 		"one\ngpustack-test-" + nonce + " login:\n" + two + "\n" + run: "gpustack-test-" + nonce + " login:\n" + two + "\n",
 	} {
-		if got := probe.BeforeRun(console, nonce); got != want {
-			t.Errorf("%q: %q, want %q", console, got, want)
-		}
+		hosttest.EqualIn(t, console, want, probe.BeforeRun(console, nonce))
 	}
 	// Kernel messages that break a record leave no text of it, wherever they do, also if another
 	// one breaks the rest of its mark.
@@ -475,9 +473,7 @@ func TestWorse(t *testing.T) {
 	order := []probe.Verdict{probe.Pass, probe.Unknown, probe.Fail}
 	for i, a := range order {
 		for j, b := range order {
-			if got := probe.Worse(a, b); got != order[max(i, j)] {
-				t.Errorf("%s and %s: %s", a, b, got)
-			}
+			hosttest.EqualIn(t, fmt.Sprintf("%s and %s", a, b), order[max(i, j)], probe.Worse(a, b))
 		}
 	}
 }
@@ -495,9 +491,7 @@ func TestGPUs(t *testing.T) {
 	}{
 		{"10de:2330=2", 2}, {"10de:2330=8 10de:22a3=4", 8}, {"10de:0e0a=1", 0}, {"15b3:101e=1", 0}, {"1002:74a1=1", 0}, {"10de:2331=1", 0},
 	} {
-		if got := probe.GPUs(counts(t, test.wanted), r); got != test.want {
-			t.Errorf("%s: %d, want %d", test.wanted, got, test.want)
-		}
+		hosttest.EqualIn(t, test.wanted, test.want, probe.GPUs(counts(t, test.wanted), r))
 	}
 }
 

@@ -237,9 +237,7 @@ func TestScriptTrees(t *testing.T) {
 				seen[d.ID]++
 			}
 			for id, count := range counts(t, test.want) {
-				if seen[id] != count {
-					t.Errorf("%s: %d, want %d", id, seen[id], count)
-				}
+				hosttest.EqualIn(t, fmt.Sprint(id), count, seen[id])
 			}
 			if test.count > 0 && len(r.Devices) != test.count {
 				t.Errorf("%d functions, want %d", len(r.Devices), test.count)

@@ -3,6 +3,7 @@ package servertest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -85,9 +86,7 @@ func TestEnd(t *testing.T) {
 			if got := servertest.Verdict(o); got != test.verdict || len(b.Left()) != left {
 				t.Errorf("%s, left %q", got, b.Left())
 			}
-			if got := b.status(t, entry); got != test.status {
-				t.Errorf("the entry is %q, want %q", got, test.status)
-			}
+			hosttest.EqualIn(t, "the entry", test.status, b.status(t, entry))
 		})
 	}
 }
@@ -119,9 +118,7 @@ func TestVerdict(t *testing.T) {
 		for word := range strings.FieldsSeq(text) {
 			outcomes = append(outcomes, servertest.Outcome{Verdict: probe.Verdict(word)})
 		}
-		if got := servertest.Verdict(outcomes); got != want {
-			t.Errorf("%s: %s, want %s", text, got, want)
-		}
+		hosttest.EqualIn(t, text, want, servertest.Verdict(outcomes))
 	}
 }
 
@@ -175,9 +172,7 @@ func TestClean(t *testing.T) {
 	if diff := cmp.Diff(map[string]bool{servers[0].ID: true, "ended": false, "running": false}, deleted); diff != "" || !errors.As(err, &left) || left.Server != "ended" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if got := b.status(t, entry); got != change.Done {
-		t.Errorf("the entry is %s", got)
-	}
+	hosttest.EqualIn(t, "the entry", change.Done, b.status(t, entry))
 
 	b.SetFault(nil)
 	c = plan()
@@ -210,9 +205,7 @@ func TestObserve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is, err := servertest.Observe(t.Context(), c, b.kind.Compute, test.options, nil)
 			if test.want != "" {
-				if err == nil || err.Error() != test.want {
-					t.Errorf("%v, want %q", err, test.want)
-				}
+				hosttest.Equal(t, test.want, fmt.Sprint(err))
 				return
 			}
 			hosttest.NoError(t, err)

@@ -130,9 +130,7 @@ func TestRun(t *testing.T) {
 			if err := tested.End(t.Context(), entry, outcomes); err != nil || len(b.Left()) != 0 || !outcomes[0].Deleted {
 				t.Errorf("%v, left %q", err, b.Left())
 			}
-			if got := b.status(t, entry); got != change.Undone {
-				t.Errorf("the entry is %q", got)
-			}
+			hosttest.EqualIn(t, "the entry", change.Undone, b.status(t, entry))
 		})
 	}
 }

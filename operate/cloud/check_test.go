@@ -48,9 +48,7 @@ func TestOutdated(t *testing.T) {
 		{"an edit by hand after a change that was undone", []change.Entry{undone(3, 5, "nova-api")}, at(6), at(2), true},
 		{"a change of another file", []change.Entry{{Started: at(2), Ended: new(at(4)), Files: []change.File{{Name: "/etc/fstab"}}}}, at(3), at(2), true},
 	} {
-		if got := needsRestart(test.entries, "nova-api", nova.DefaultConf, test.changed, test.start); got != test.want {
-			t.Errorf("%s: %v", test.name, got)
-		}
+		hosttest.EqualIn(t, test.name, test.want, needsRestart(test.entries, "nova-api", nova.DefaultConf, test.changed, test.start))
 	}
 	root := hosttest.Lay(t, "-- etc/nova/nova.conf --\n-- etc/nova/nova-compute.conf --\n-- usr/lib/systemd/system/nova-compute.service --\n")
 	for name, changed := range map[string]time.Time{nova.DefaultConf: at(1), "/etc/nova/nova-compute.conf": at(3)} {

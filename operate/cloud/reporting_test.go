@@ -2,10 +2,10 @@ package cloud
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"gpustack/cleanup/find"
+	"gpustack/host/hosttest"
 )
 
 // TestJudgeReports: --computes-report replaces what cannot be read, and nothing that was
@@ -33,9 +33,7 @@ func TestJudgeReports(t *testing.T) {
 			t.Errorf("%s: %q, %q, %v", test.name, state, warnings, err)
 		}
 		for _, want := range test.errors {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%s: %v does not contain %q", test.name, err, want)
-			}
+			hosttest.ContainsIn(t, test.name, want, err.Error())
 		}
 	}
 }

@@ -146,9 +146,7 @@ func TestBind(t *testing.T) {
 // judge compares a plan of drivers, or the error that refuses it, with what a test wants.
 func judge(t *testing.T, plan node.DriversPlan, err error, want, wantErr string) {
 	t.Helper()
-	if got := brief(plan); got != want {
-		t.Errorf("plan %q, want %q", got, want)
-	}
+	hosttest.EqualIn(t, "plan", want, brief(plan))
 	if (err == nil) != (wantErr == "") || !strings.Contains(fmt.Sprint(err), wantErr) {
 		t.Errorf("%v, want %q", err, wantErr)
 	}

@@ -58,9 +58,7 @@ func TestSettled(t *testing.T) {
 			if err := node.Settled(t.Context(), root, change.Machine(root).Observe()); !errors.Is(err, test.want) {
 				t.Errorf("%v", err)
 			}
-			if got := node.RebootRequired(t.Context(), root).String(); got != test.reboot {
-				t.Errorf("reboot required: %s", got)
-			}
+			hosttest.EqualIn(t, "reboot required", test.reboot, node.RebootRequired(t.Context(), root).String())
 		})
 	}
 }
@@ -99,9 +97,7 @@ func TestRebootRequired(t *testing.T) {
 			test.step(t, root)
 			m, reboot := node.Observe(context.Background(), root, true)
 			hosttest.Equal(t, test.want, reboot.String())
-			if n := len(m.Devices.Value); n != 8 {
-				t.Errorf("%d functions", n)
-			}
+			hosttest.EqualIn(t, "functions", 8, len(m.Devices.Value))
 		})
 	}
 }

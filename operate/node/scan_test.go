@@ -218,9 +218,7 @@ func TestOffered(t *testing.T) {
 			offered := node.OfferedGPUs(root, all)
 			hosttest.Equal(t, test.want, lines(offered.Value))
 			virt := node.ReadVirtType(root)
-			if virt.Value != test.virt {
-				t.Errorf("virt_type %q, want %q", virt.Value, test.virt)
-			}
+			hosttest.EqualIn(t, "virt_type", test.virt, virt.Value)
 			for _, err := range []error{offered.Err, virt.Err} {
 				if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 					t.Errorf("%v, want %q", err, test.err)
@@ -281,9 +279,7 @@ func TestScanOfProcesses(t *testing.T) {
 				switch d.Address.String() {
 				case gpu0:
 					got[0] = text(d.Container)
-					if text(d.DriverVersion) != test.version {
-						t.Errorf("version %s, want %s", text(d.DriverVersion), test.version)
-					}
+					hosttest.EqualIn(t, "version", test.version, text(d.DriverVersion))
 				case gpu1:
 					got[1] = text(d.Container)
 				}

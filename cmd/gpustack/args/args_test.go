@@ -42,9 +42,7 @@ func TestParse(t *testing.T) {
 			if err := line.faults.Err(); err != nil {
 				got = err.Error()
 			}
-			if got != test.err {
-				t.Errorf("error %q, want %q", got, test.err)
-			}
+			hosttest.EqualIn(t, "error", test.err, got)
 		})
 	}
 }

@@ -35,8 +35,6 @@ func TestWithoutSecrets(t *testing.T) {
 	} {
 		argv := strings.Fields("gpustack " + test.argv)
 		hosttest.Equal(t, test.want, strings.Join(args.Parse(app(), argv).Shown, " "))
-		if got := strings.Join(argv[1:], " "); got != test.argv {
-			t.Errorf("the arguments were changed: %q", got)
-		}
+		hosttest.EqualIn(t, "the arguments were changed", test.argv, strings.Join(argv[1:], " "))
 	}
 }

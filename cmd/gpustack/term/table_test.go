@@ -165,16 +165,10 @@ gpustack: hint: see
   and then restart what it
   names in /srv/a b c
 `
-	if got := data.String(); got != wantData {
-		t.Errorf("data:\n%s\nwant\n%s", got, wantData)
-	}
-	if got := messages.String(); got != wantMessages {
-		t.Errorf("messages:\n%s\nwant\n%s", got, wantMessages)
-	}
+	hosttest.EqualIn(t, "data", wantData, data.String())
+	hosttest.EqualIn(t, "messages", wantMessages, messages.String())
 	const wantPlain = "see gpustack nova check --conf '" + odd + "' a-file and then restart what it names in " + odd
-	if got := Plain(u, text); got != wantPlain {
-		t.Errorf("in a document: %s\nwant %s", got, wantPlain)
-	}
+	hosttest.EqualIn(t, "in a document", wantPlain, Plain(u, text))
 }
 
 func TestHelpFits(t *testing.T) {

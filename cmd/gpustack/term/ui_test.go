@@ -48,16 +48,12 @@ func TestJSON(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", name, err, text)
 		}
 		hosttest.EqualIn(t, name, awkward(), back)
-		if !strings.Contains(text, `"R&D <x>"`) {
-			t.Errorf("%s: escaped for HTML:\n%s", name, text)
-		}
+		hosttest.ContainsIn(t, name+": escaped for HTML", `"R&D <x>"`, text)
 	}
 	if got, want := strings.Count(string(plain), "\n"), len(awkward().Texts)+4; got != want {
 		t.Errorf("%d lines, want a line for each element and each member beside: %d\n%s", got, want, string(plain))
 	}
-	if !strings.Contains(string(terminal), "\n  \"schema\": 1,\n") {
-		t.Errorf("not indented:\n%s", string(terminal))
-	}
+	hosttest.ContainsIn(t, "not indented", "\n  \"schema\": 1,\n", string(terminal))
 }
 
 func TestYAMLIsTheSameDocument(t *testing.T) {
@@ -76,9 +72,7 @@ func TestYAMLIsTheSameDocument(t *testing.T) {
 	}
 	// Parsers of YAML 1.1 know more numbers and words than this one.
 	for _, quoted := range []string{`- "0000:24:00.0"`, `- "1e04"`, `- "yes"`, `- "n"`, `- "12:30:45"`} {
-		if !strings.Contains(b.String(), quoted+"\n") {
-			t.Errorf("no %s in\n%s", quoted, b.String())
-		}
+		hosttest.ContainsIn(t, "the text", quoted+"\n", b.String())
 	}
 }
 
@@ -114,9 +108,7 @@ func TestColourAndUnicodeAreAskedFor(t *testing.T) {
 		{map[string]string{"LANG": "en_US.UTF-8", "LC_ALL": "C"}, false},
 		{map[string]string{"LANG": "C", "LC_CTYPE": "C.UTF-8"}, true},
 	} {
-		if got := isUTF8(func(name string) string { return test.env[name] }); got != test.want {
-			t.Errorf("%v: %v", test.env, got)
-		}
+		hosttest.EqualIn(t, fmt.Sprint(test.env), test.want, isUTF8(func(name string) string { return test.env[name] }))
 	}
 	f, err := os.Open(os.DevNull)
 	hosttest.NoError(t, err)
@@ -136,9 +128,7 @@ func TestFail(t *testing.T) {
 	))
 	want := "gpustack: error: one\ngpustack: error: two\ngpustack: error: three ?[31m\ngpustack: error: permission denied\n" +
 		"gpustack: hint: do this\ngpustack: hint: " + host.AsRoot().String() + "\n"
-	if b.String() != want {
-		t.Errorf("got\n%swant\n%s", b.String(), want)
-	}
+	hosttest.Equal(t, want, b.String())
 }
 
 // TestForeignNames: no message passes the control characters of a name to the terminal.

@@ -32,9 +32,7 @@ fail    initramfs  the initramfs of 6.1.0-28-amd64 does not
                    gpustack host prepare --rebuild, then
                    reboot
 `
-	if b.String() != want[1:] {
-		t.Errorf("got\n%s", b.String())
-	}
+	hosttest.Equal(t, want[1:], b.String())
 }
 
 // TestCountChecks: checks are counted, not findings, each once by its worst finding.

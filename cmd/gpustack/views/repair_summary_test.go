@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"gpustack/cleanup"
+	"gpustack/host/hosttest"
 )
 
 func TestRepairSummary(t *testing.T) {
@@ -29,18 +30,12 @@ func TestRepairSummary(t *testing.T) {
 			Devices: []cleanup.Held{device("a", &instance), device("b", &instance), device("c", &instance), device("d", &instance)}}},
 			"free 4 devices on a, b, c and 1 more"},
 	} {
-		if got := RepairSummary(test.units); got != test.want {
-			t.Errorf("%s:\ngot  %s\nwant %s", test.name, got, test.want)
-		}
+		hosttest.EqualIn(t, test.name, test.want, RepairSummary(test.units))
 	}
 	done, unknown := online, online
 	done.State, unknown.State = cleanup.Repaired, cleanup.Begun
-	if got, want := RepairedSummary([]cleanup.Unit{done, skipped, done, unknown}), "2 repairs made; 1 repair skipped; 1 repair with an unknown outcome"; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	hosttest.Equal(t, "2 repairs made; 1 repair skipped; 1 repair with an unknown outcome", RepairedSummary([]cleanup.Unit{done, skipped, done, unknown}))
 	online.State, online.Rows = cleanup.Repaired, make([]cleanup.Row, 3)
 	const want = "revert 1 repair; restore 3 rows; restore allocations of 1 instance"
-	if got := UndoRowsSummary([]cleanup.Unit{online, skipped}); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
+	hosttest.Equal(t, want, UndoRowsSummary([]cleanup.Unit{online, skipped}))
 }

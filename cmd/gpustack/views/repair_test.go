@@ -45,9 +45,7 @@ func TestRepairPlanText(t *testing.T) {
 		"another format": {print(func(u *term.UI) { PrintRepairPlan(u, []cleanup.Unit{plan(`{"migration": 3}`)}) }),
 			title + statement + "    with NULL, 5, \"{\\\"migration\\\": 3}\"\n"},
 	} {
-		if test.got != test.want {
-			t.Errorf("%s:\n%s\nwant:\n%s", name, test.got, test.want)
-		}
+		hosttest.EqualIn(t, name, test.want, test.got)
 	}
 }
 
@@ -108,9 +106,7 @@ online repair of migration 9, instance U9
   UPDATE migrations SET status = ? WHERE id = ? AND status <=> ?
     with "failed", 9, NULL
 `
-	if got := b.String(); got != want {
-		t.Errorf("%s\nwant:\n%s", got, want)
-	}
+	hosttest.Equal(t, want, b.String())
 }
 
 // TestNext: a dry run ends with the commands for the reports that are needed, each host once, and the
@@ -137,8 +133,6 @@ next:
 		u := &term.UI{Out: bufio.NewWriter(&b)}
 		PrintNext(u, "T", rows.Observed{Findings: test.findings}, host.NewCommand("repair-migration").Flag("host-is-off", "gpu3"))
 		u.Out.Flush()
-		if b.String() != test.want {
-			t.Errorf("%s:\n%s\nwant:\n%s", name, b.String(), test.want)
-		}
+		hosttest.EqualIn(t, name, test.want, b.String())
 	}
 }

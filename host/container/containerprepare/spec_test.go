@@ -97,9 +97,7 @@ func TestSpecOf(t *testing.T) {
 		`"kind": "gpustack.local/gpu"`, `"name": "0000:84:00.0"`, `"name": "` + uuid + `"`, `"path": "/dev/nvidia3"`,
 		`"hostPath": "/usr/lib64/libcuda.so.1"`, `"containerPath": "/usr/local/nvidia/lib64/libcuda.so.1"`, `"NVIDIA_VISIBLE_DEVICES=void"`,
 	} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%s is missing:\n%s", want, text)
-		}
+		hosttest.Contains(t, want, string(text))
 	}
 	for _, without := range []string{"LD_LIBRARY_PATH", "major", "minor", "hooks"} {
 		if strings.Contains(string(text), without) {
@@ -164,12 +162,8 @@ func TestSpecOfOptions(t *testing.T) {
 	if len(out.HCA.Devices) != 2 || out.HCA.Devices[1].Name != hca+"-umad" || len(out.HCA.Devices[1].ContainerEdits.DeviceNodes) != 2 {
 		t.Errorf("%+v", out.HCA.Devices)
 	}
-	if got := container.SpecFile(n.record.Options, container.GPUFile); got != "/run/cdi/gpustack-gpu.json" {
-		t.Error(got)
-	}
-	if got := container.SpecFile(machine.ContainerOptions{Static: true}, container.HCAFile); got != "/etc/cdi/gpustack-hca.json" {
-		t.Error(got)
-	}
+	hosttest.Equal(t, "/run/cdi/gpustack-gpu.json", container.SpecFile(n.record.Options, container.GPUFile))
+	hosttest.Equal(t, "/etc/cdi/gpustack-hca.json", container.SpecFile(machine.ContainerOptions{Static: true}, container.HCAFile))
 }
 
 // TestSpecOfMissing: a function that containers cannot get is in no spec, and has a reason.

@@ -163,9 +163,7 @@ func TestOrdinary(t *testing.T) {
 				t.Errorf("want %s %q with %q, got %+v", test.status, test.seen, test.remedy, found)
 			}
 			for check, failed := range fails {
-				if want := strings.Contains(" "+test.fails+" ", " "+check+" "); failed != want {
-					t.Errorf("%s fails: %t, want %t", check, failed, want)
-				}
+				hosttest.EqualIn(t, check+" fails", strings.Contains(" "+test.fails+" ", " "+check+" "), failed)
 			}
 		})
 	}

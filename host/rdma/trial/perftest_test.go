@@ -153,9 +153,7 @@ func TestPerfOptions(t *testing.T) {
 			r := runner(t, test.help, "[ \"$peer\" ] || exit 1")
 			_, err := newPerfTest(r, test.ip).Peer(t.Context(), netip.MustParseAddr(test.ip))
 			if want, refused := strings.CutPrefix(test.want, "error: "); refused {
-				if err == nil || err.Error() != want {
-					t.Errorf("%v, want %s", err, want)
-				}
+				hosttest.Equal(t, want, fmt.Sprint(err))
 				return
 			}
 			if lines := asked(t, r); err != nil || !strings.Contains(lines[1], test.want) {
@@ -170,9 +168,7 @@ func TestPerfListenAndPeer(t *testing.T) {
 	t.Parallel()
 	r := runner(t, newHelp, "[ \"$peer\" ] || sleep 0.2") // the next server is late
 	listener := newPerfTest(r, "192.0.2.1")
-	if command := listener.PeerCommand(); command != "gpustack rdma test --perf --peer 192.0.2.1 --port 7174 --iterations 5000" {
-		t.Error(command)
-	}
+	hosttest.Equal(t, "gpustack rdma test --perf --peer 192.0.2.1 --port 7174 --iterations 5000", listener.PeerCommand())
 	type result struct {
 		trial.Result
 		err error

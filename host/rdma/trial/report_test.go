@@ -52,9 +52,7 @@ func TestParseRecorded(t *testing.T) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		hosttest.NoError(t, err)
-		if got, want := shown(trial.Parse(text)), wants[filepath.Base(file)]; got != want {
-			t.Errorf("%s: %s, want %s", file, got, want)
-		}
+		hosttest.EqualIn(t, file, wants[filepath.Base(file)], shown(trial.Parse(text)))
 	}
 }
 

@@ -416,14 +416,8 @@ N/A (no PMA)
 		if err != nil || r.Verdict != trial.Pass {
 			t.Fatalf("port %d: %+v, %v", number, r, err)
 		}
-		if d := cmp.Diff(test.want, r.Counters); d != "" {
-			t.Errorf("port %d: %s", number, d)
-		}
-		if d := cmp.Diff(test.carried, r.Carried); d != "" {
-			t.Errorf("port %d: %s", number, d)
-		}
-		if got := strings.Join(r.Warnings, "\n"); got != test.warning {
-			t.Errorf("port %d: %q, want %q", number, got, test.warning)
-		}
+		hosttest.EqualIn(t, fmt.Sprintf("port %d", number), test.want, r.Counters)
+		hosttest.EqualIn(t, fmt.Sprintf("port %d", number), test.carried, r.Carried)
+		hosttest.EqualIn(t, fmt.Sprintf("port %d", number), test.warning, strings.Join(r.Warnings, "\n"))
 	}
 }

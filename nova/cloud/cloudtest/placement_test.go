@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"gpustack/host/hosttest"
-
-	gocmp "github.com/google/go-cmp/cmp"
 )
 
 // TestPlacement: the same requests get the answers of a real Placement (testdata/placement.jsonl:
@@ -38,12 +36,8 @@ func TestPlacement(t *testing.T) {
 			}
 			var got any
 			hosttest.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
-			if w.Code != want.Status {
-				t.Errorf("HTTP %d, want %d", w.Code, want.Status)
-			}
-			if diff := gocmp.Diff(canonical(want.Body, ""), canonical(got, "")); diff != "" {
-				t.Errorf("(-Placement +cloudtest):\n%s", diff)
-			}
+			hosttest.EqualIn(t, "HTTP", want.Status, w.Code)
+			hosttest.EqualIn(t, "Placement and cloudtest", canonical(want.Body, ""), canonical(got, ""))
 		})
 	}
 }
