@@ -2,7 +2,6 @@ package cleanup
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -12,10 +11,9 @@ import (
 // TestParseContext: a migration_context of 4 kB as a Nova 26 wrote it is read; one of another format is
 // an error.
 func TestParseContext(t *testing.T) {
-	whole, err := os.ReadFile("testdata/migration_context.json")
-	hosttest.NoError(t, err)
+	whole := hosttest.Read(t, "testdata/migration_context.json")
 	for name, test := range map[string]struct{ text, want string }{
-		"of a cold migration": {strings.TrimSpace(string(whole)), "migration 3, [{2 0000:84:00.0}]"},
+		"of a cold migration": {strings.TrimSpace(whole), "migration 3, [{2 0000:84:00.0}]"},
 		"without a migration": {`{"nova_object.data": {}}`, "migration_context is not in Nova's format"},
 		"no JSON":             {`migration 3`, "migration_context is not in Nova's format: invalid character 'm' looking for beginning of value"},
 		"a field of another kind": {`{"nova_object.data": {"migration_id": 7, "new_pci_devices": 5}}`,

@@ -27,8 +27,7 @@ func TestDescriptors(t *testing.T) {
 		hosttest.NoError(t, err)
 		defer f.Close()
 	}
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	opened, err := host.Descriptors(root, os.Getpid())
 	hosttest.NoError(t, err)
 	said := map[host.Descriptor]string{}

@@ -23,8 +23,7 @@ func TestRootNamesTheFile(t *testing.T) {
 		os.Mkdir(filepath.Join(dir, "folder"), 0o700),
 		os.Symlink("loop", filepath.Join(dir, "loop")),
 	))
-	plain, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	plain := hosttest.Root(t, dir)
 	methods := map[string]func(host.Root, string) error{
 		"ReadFile":  func(r host.Root, name string) error { _, err := r.ReadFile(name); return err },
 		"ReadTable": func(r host.Root, name string) error { _, err := r.ReadTable(name); return err },

@@ -34,8 +34,7 @@ func TestKernelLog(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, test.file)
 			hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(test.text), 0o644)))
-			root, err := host.NewRoot(dir)
-			hosttest.NoError(t, err)
+			root := hosttest.Root(t, dir)
 			lines, _, err := host.KernelLog(root, func(line string) bool {
 				return strings.Contains(line, "claimed by stub") || strings.Contains(line, "vfio_pci: add")
 			})

@@ -149,10 +149,8 @@ text
 	hosttest.NoError(t, unix.Mkfifo(tree.Path("etc/pipe"), 0o600))
 	link := filepath.Join(t.TempDir(), "link")
 	hosttest.NoError(t, os.Symlink(tree.Path("/"), link))
-	byLink, err := host.NewRoot(link)
-	hosttest.NoError(t, err)
-	machine, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	byLink := hosttest.Root(t, link)
+	machine := hosttest.Root(t, "/")
 	one := func(text string, err error) string {
 		switch {
 		case host.IsAbsent(err):

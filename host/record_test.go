@@ -42,8 +42,7 @@ file
 	}
 	dir := t.TempDir()
 	hosttest.NoError(t, tree.Unpack(dir))
-	again, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	again := hosttest.Root(t, dir)
 	for _, name := range names {
 		if got := result(again.ReadFile(name)); got != read[name] {
 			t.Errorf("%s: %q, on the machine %q", name, got, read[name])

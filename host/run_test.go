@@ -22,8 +22,7 @@ import (
 // TestRunInterrupted: a running program ends by itself when its context ends and when the
 // terminal sends SIGINT to our process group; none starts afterwards.
 func TestRunInterrupted(t *testing.T) {
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	r := host.Runner{Root: root}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cause := errors.New("interrupted")
@@ -77,8 +76,7 @@ func (gone) Write([]byte) (int, error) { return 0, unix.EPIPE }
 // TestRunUnheard: a program runs to its end although its output cannot be shown any more, and
 // Run returns all of that output.
 func TestRunUnheard(t *testing.T) {
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	const lines = 100_000 // more than a pipe holds
 	out, err := host.Runner{Root: root, Talk: gone{}}.Run(t.Context(), []string{"sh", "-c", `seq "$1"; seq "$1" >&2`, "sh", fmt.Sprint(lines)})
 	if got := strings.Count(string(out), "\n"); err != nil || got != lines {
@@ -114,8 +112,7 @@ func TestLimit(t *testing.T) {
 // TestMost: what a program prints without end is kept up to a size, and the program is not kept
 // from printing.
 func TestMost(t *testing.T) {
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	out, err := host.Runner{Root: root, Most: 5}.Run(t.Context(), []string{"sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x; echo 12345678 >&2; exit 3"})
 	failed := new(host.ProgramError)
 	if !errors.As(err, &failed) || string(out) != "xxxxx" || failed.Stderr != "12345" {
@@ -134,8 +131,7 @@ func TestExpendable(t *testing.T) {
 		t.Fatal(err) // unreachable: this process is killed
 	}
 	dir := t.TempDir()
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	program := filepath.Join(dir, "deaf")
 	hosttest.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ntrap '' INT\n: > \"$1\"\nsleep 60\nsleep 60\n"), 0o755))
 	stop, begun := make(chan struct{}), filepath.Join(dir, "begun")
@@ -159,11 +155,10 @@ func TestExpendable(t *testing.T) {
 	self.Env = append(os.Environ(), "GPUSTACK_TEST_EXPENDABLE="+pidFile)
 	hosttest.NoError(t, self.Start())
 	await(t, pidFile)
-	text, err := os.ReadFile(pidFile)
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, pidFile)
 	hosttest.NoError(t, self.Process.Kill())
 	self.Wait()
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	pid, err := strconv.Atoi(strings.TrimSpace(text))
 	hosttest.NoError(t, err)
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -179,8 +174,7 @@ func TestExpendable(t *testing.T) {
 
 // TestReadyItself: this program carries "gpustack boot --revert" out itself, wherever it lies.
 func TestReadyItself(t *testing.T) {
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, t.TempDir())
 	if err := (host.Runner{Root: root}).Ready([]host.Program{{Kind: host.RevertBoot}}); err != nil {
 		t.Error(err)
 	}

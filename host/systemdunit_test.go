@@ -13,8 +13,7 @@ import (
 // takes precedence first.
 func TestFindUnit(t *testing.T) {
 	dir := t.TempDir()
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, dir)
 	find := func(want string) {
 		t.Helper()
 		if file, err := root.FindUnit("docker.service"); file != want || err != nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"gpustack/host/hosttest"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -38,7 +40,7 @@ func TestAdapterSpecs(t *testing.T) {
 			run(t, gpustack, append([]string{"nova", "configure", "--root", root, "--role", "compute", "--release", test.release, "--yes"}, test.args...)...)
 			got, problem := firstMatches(t, peer, filepath.Join(root, "etc/nova/nova.conf"), devices)
 			if problem != "" {
-				t.Fatalf("Nova: %s\n%s", problem, read(t, filepath.Join(root, "etc/nova/nova.conf")))
+				t.Fatalf("Nova: %s\n%s", problem, hosttest.Read(t, filepath.Join(root, "etc/nova/nova.conf")))
 			}
 			for address, tags := range got {
 				if tags == nil {
@@ -46,7 +48,7 @@ func TestAdapterSpecs(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s\n%s", diff, read(t, filepath.Join(root, "etc/nova/nova.conf")))
+				t.Errorf("(-want +got):\n%s\n%s", diff, hosttest.Read(t, filepath.Join(root, "etc/nova/nova.conf")))
 			}
 		})
 	}

@@ -55,7 +55,7 @@ func TestApart(t *testing.T) {
 			exit $status`, "sh", script)
 		cmd.Env = append(os.Environ(), "DIR="+dir, "DEB="+deb, "KEPT="+kept, "GPUSTACK_APART=")
 		stdout, talk, status = try(t, cmd)
-		hosttest.EqualIn(t, "the machine has changed", read(t, before), read(t, after))
+		hosttest.EqualIn(t, "the machine has changed", hosttest.Read(t, before), hosttest.Read(t, after))
 		return stdout, talk, status
 	}
 
@@ -130,7 +130,7 @@ func TestSetupUnprivileged(t *testing.T) {
 		"go.mod":    "module gpustack\n\ngo 1.26.0\n",
 		"bin/go":    "#!/bin/sh\necho go1.26.0\n",
 		"bin/make":  "#!/bin/sh\necho make \"$@\", uid $(id -u), $GPUSTACK_APART\n",
-		".ci/setup": read(t, "../.ci/setup"), ".ci/apart": read(t, "../.ci/apart"), ".ci/packages": read(t, "../.ci/packages"),
+		".ci/setup": hosttest.Read(t, "../.ci/setup"), ".ci/apart": hosttest.Read(t, "../.ci/apart"), ".ci/packages": hosttest.Read(t, "../.ci/packages"),
 	} {
 		path := filepath.Join(dir, file)
 		hosttest.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))

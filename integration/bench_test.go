@@ -57,7 +57,7 @@ func BenchmarkStart(b *testing.B) {
 func BenchmarkPrepare(b *testing.B) {
 	root := unpack(b, examples(b)["talk-2xk4200.txtar"])
 	modules := filepath.Join(root, "lib/modules/4.4.0-210-generic")
-	dep, alias := read(b, filepath.Join(modules, "modules.dep")), read(b, filepath.Join(modules, "modules.alias"))
+	dep, alias := hosttest.Read(b, filepath.Join(modules, "modules.dep")), hosttest.Read(b, filepath.Join(modules, "modules.alias"))
 	for i := range 6000 {
 		dep += fmt.Sprintf("kernel/drivers/subsystem/family/module-%d.ko: kernel/drivers/subsystem/core.ko\n", i)
 	}
@@ -85,9 +85,9 @@ func BenchmarkPrepare(b *testing.B) {
 // one alias and no more, and keep no record.
 func BenchmarkNovaConfigure(b *testing.B) {
 	root := b.TempDir()
-	write(b, filepath.Join(root, "etc/nova/nova.conf"), read(b, sample))
+	write(b, filepath.Join(root, "etc/nova/nova.conf"), hosttest.Read(b, sample))
 	other := filepath.Join(b.TempDir(), "nova.conf")
-	write(b, other, read(b, sample))
+	write(b, other, hosttest.Read(b, sample))
 	// Each round takes away again what it has written, so that the next has work.
 	race.Run(b,
 		race.Peer{Name: "crudini", Argv: []string{"sh", "-ec", `
@@ -110,9 +110,8 @@ func exists(path string) bool {
 
 // addNames gives a machine the list of names that lspci reads on this one.
 func addNames(b testing.TB, root string) {
-	list, err := os.ReadFile("/usr/share/misc/pci.ids")
-	hosttest.NoError(b, err)
-	write(b, filepath.Join(root, "usr/share/misc/pci.ids"), string(list))
+	list := hosttest.Read(b, "/usr/share/misc/pci.ids")
+	write(b, filepath.Join(root, "usr/share/misc/pci.ids"), list)
 }
 
 // layServer lays out a server's sysfs: buses of a root port and a card of eight

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/steps"
 )
@@ -36,7 +35,7 @@ func sent(t *testing.T, argv ...string) string {
 	trace := filepath.Join(t.TempDir(), "trace")
 	try(t, exec.Command("unshare", append([]string{"--net", "strace", "-f", "-qq", "-o", trace, "-e", "trace=sendmsg,sendto", "-e", "write=all"}, argv...)...))
 	var messages []string
-	for line := range strings.Lines(read(t, trace)) {
+	for line := range strings.Lines(hosttest.Read(t, trace)) {
 		if strings.Contains(line, "nlmsg_len=") {
 			messages = append(messages, "")
 			continue
@@ -55,7 +54,7 @@ func sent(t *testing.T, argv ...string) string {
 			return fmt.Sprintf("length %x flags %x %x", data[:4], data[6:8], data[16:])
 		}
 	}
-	t.Fatalf("%v sent no request:\n%s", argv, read(t, trace))
+	t.Fatalf("%v sent no request:\n%s", argv, hosttest.Read(t, trace))
 	return ""
 }
 
@@ -66,8 +65,7 @@ func TestBootUnit(t *testing.T) {
 		hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"), 0o755))
 	}
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, dir)
 	plan, err := steps.ObserveUnit(root).Put()
 	if err == nil {
 		err = plan.Apply(t.Context(), root)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/host"
 	"gpustack/host/cdi"
 	"gpustack/host/container"
 	"gpustack/host/hosttest"
@@ -47,8 +46,7 @@ for name in nvidia0 nvidia1 nvidia-uvm nvidia-uvm-tools nvidia-modeset; do mknod
 		t.Fatalf("%v\n%s", problems, out)
 	}
 
-	root, err := host.NewRoot(tree)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, tree)
 	driver, err := nvidia.Read(root, nil)
 	hosttest.NoError(t, err)
 	ours := map[string]string{} // the link of each file

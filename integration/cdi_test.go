@@ -31,10 +31,9 @@ func readCDISets(t *testing.T, dir string) (sets []cdiSet) {
 		t.Fatalf("%d sets: %v", len(files), err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		hosttest.NoError(t, err)
+		data := hosttest.Read(t, file)
 		s := cdiSet{name: strings.TrimSuffix(filepath.Base(file), ".txtar")}
-		for line := range strings.Lines(string(data)) {
+		for line := range strings.Lines(data) {
 			if name, ok := strings.CutPrefix(line, "# ask "); ok {
 				s.ask = strings.TrimSpace(name)
 			}
@@ -42,7 +41,7 @@ func readCDISets(t *testing.T, dir string) (sets []cdiSet) {
 				s.podman = strings.TrimSpace(does)
 			}
 		}
-		root := hosttest.Lay(t, string(data))
+		root := hosttest.Lay(t, data)
 		s.root, s.folders = root, cdi.Read(root)
 		for _, folder := range []string{"etc/cdi", "run/cdi"} {
 			hosttest.NoError(t, os.MkdirAll(filepath.Join(dir, s.name, folder), 0o755))
@@ -124,21 +123,20 @@ fi
 	}
 	started := 0
 	for _, s := range sets {
-		out, err := os.ReadFile(filepath.Join(base, s.name, "out"))
-		hosttest.NoError(t, err)
+		out := hosttest.Read(t, filepath.Join(base, s.name, "out"))
 		texts, starts := s.expected()
-		if got := strings.Contains(string(out), "\nstarted\nstatus 0\n"); got != starts {
+		if got := strings.Contains(out, "\nstarted\nstatus 0\n"); got != starts {
 			t.Errorf("%s: podman starts the container: %t\n%s%v", s.name, got, out, s.folders.All())
 			continue
 		}
 		for _, text := range texts {
-			hosttest.ContainsIn(t, s.name+": what podman prints", text, string(out))
+			hosttest.ContainsIn(t, s.name+": what podman prints", text, out)
 		}
 		if starts {
 			started++
 			continue
 		}
-		if s.podman != "crashes" && strings.Contains(string(out), "/cdi/") {
+		if s.podman != "crashes" && strings.Contains(out, "/cdi/") {
 			t.Errorf("%s: podman names the file:\n%s", s.name, out)
 		}
 		if all := s.folders.All(); len(all) == 0 || !slices.ContainsFunc(all, func(p cdi.Problem) bool { return strings.Contains(p.File, "/cdi/") }) {

@@ -42,7 +42,7 @@ func layPrepared(t testing.TB) (root, image string) {
 	root = filepath.Join(onTmpfs(t), "node")
 	run(t, gpustack, "host", "unpack", examples(t)["talk-2xk4200.txtar"], root)
 	run(t, gpustack, "host", "prepare", "--root", root, "--yes")
-	put(t, filepath.Join(root, "gpustack"), read(t, gpustack), 0o755)
+	put(t, filepath.Join(root, "gpustack"), hosttest.Read(t, gpustack), 0o755)
 	const release = "4.4.0-210-generic"
 	image = filepath.Join(root, "boot/initrd.img-"+release)
 	layImage(t, root, release, "gzip", 1)
@@ -80,7 +80,7 @@ func TestCheckRemembers(t *testing.T) {
 		if f := findings["initramfs"]; f.Status != want {
 			t.Errorf("%+v, want %s", f, want)
 		}
-		return strings.Contains(read(t, trace), "initrd.img")
+		return strings.Contains(hosttest.Read(t, trace), "initrd.img")
 	}
 	_, _, _ = check(t, exec.Command(gpustack, "host", "check", "--root", root, "-o", "json"))
 	if exists(filepath.Join(root, "var/cache")) {
@@ -116,7 +116,7 @@ func TestCheckForeignCache(t *testing.T) {
 	root, _ := layPrepared(t)
 	want, _, status := tryUndated(t, inRoot(root))
 	file := filepath.Join(root, cacheFile)
-	lie := strings.Replace(read(t, file), "vfio_pci.ko", "vfio_zzz.ko", 1)
+	lie := strings.Replace(hosttest.Read(t, file), "vfio_pci.ko", "vfio_zzz.ko", 1)
 	put(t, file, lie, 0o600)
 	hosttest.NoError(t, os.Chown(filepath.Dir(file), 1234, 1234))
 	got, talk, again := tryUndated(t, inRoot(root))
@@ -126,7 +126,7 @@ func TestCheckForeignCache(t *testing.T) {
 	if got != want || talk != "gpustack: warning: "+warning+"\n" || again != status {
 		t.Errorf("exit status %d, want %d: %s\n%s", again, status, talk, got)
 	}
-	hosttest.EqualIn(t, "the file of another user's folder was replaced", lie, read(t, file))
+	hosttest.EqualIn(t, "the file of another user's folder was replaced", lie, hosttest.Read(t, file))
 }
 
 // TestCheckReadOnly: without a place to remember images, host check prints the same.
@@ -191,13 +191,13 @@ func BenchmarkCheck(b *testing.B) {
 	put(b, filepath.Join(root, "boot/grub/grub.cfg"), menu, 0o644)
 	run(b, gpustack, "host", "prepare", "--root", root, "--yes")
 	put(b, filepath.Join(root, "boot/grub/grub.cfg"), strings.ReplaceAll(menu, "ro quiet", "ro quiet intel_iommu=on iommu=pt"), 0o644)
-	put(b, filepath.Join(root, "gpustack"), read(b, gpustack), 0o755)
+	put(b, filepath.Join(root, "gpustack"), hosttest.Read(b, gpustack), 0o755)
 	for _, k := range kernels {
 		layImage(b, root, k.release, k.program, 1500)
 	}
 	time.Sleep(2500 * time.Millisecond) // see TestCheckRemembers
 	try(b, exec.Command("chroot", root, "/gpustack", "host", "check"))
-	if n := strings.Count(read(b, filepath.Join(root, cacheFile)), `"names"`); n != len(kernels) {
+	if n := strings.Count(hosttest.Read(b, filepath.Join(root, cacheFile)), `"names"`); n != len(kernels) {
 		b.Fatalf("%d images are remembered", n)
 	}
 	// The machine was not rebooted, so the exit status is 2.
@@ -241,7 +241,7 @@ func layImage(t testing.TB, root, release, program string, modules int) {
 // layImageOf makes an initramfs with another script.
 func layImageOf(t testing.TB, root, release, program string, modules int, script func(string) string) {
 	t.Helper()
-	text := read(t, gpustack)
+	text := hosttest.Read(t, gpustack)
 	var early, late bytes.Buffer
 	addMember(&early, "kernel/x86/microcode/GenuineIntel.bin", text[:8<<20])
 	addMember(&early, "TRAILER!!!", "")
@@ -254,8 +254,8 @@ func layImageOf(t testing.TB, root, release, program string, modules int, script
 		addMember(&late, "usr/lib/modules/"+release+"/kernel/drivers/"+name, text[:size])
 	}
 	addMember(&late, "scripts/init-top/ORDER", "/scripts/init-top/gpustack \"$@\"\n[ -e /conf/param.conf ] && . /conf/param.conf\n/scripts/init-top/udev \"$@\"\n")
-	addMember(&late, "scripts/init-top/gpustack", script(read(t, filepath.Join(root, "etc/initramfs-tools/scripts/init-top/gpustack"))))
-	addMember(&late, "etc/modprobe.d/zz-gpustack.conf", read(t, filepath.Join(root, "etc/modprobe.d/zz-gpustack.conf")))
+	addMember(&late, "scripts/init-top/gpustack", script(hosttest.Read(t, filepath.Join(root, "etc/initramfs-tools/scripts/init-top/gpustack"))))
+	addMember(&late, "etc/modprobe.d/zz-gpustack.conf", hosttest.Read(t, filepath.Join(root, "etc/modprobe.d/zz-gpustack.conf")))
 	addMember(&late, "TRAILER!!!", "")
 	late.Write(make([]byte, 512))
 	cmd := exec.Command(program, "-1", "-c")

@@ -87,7 +87,7 @@ func TestCheckTouchesNothing(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	calls := "trace=execve,mkdirat,renameat,renameat2,unlinkat,fchmod,fchmodat,fchown,fsetxattr,symlinkat,linkat,truncate,ftruncate,fsync,flock,openat"
 	try(t, exec.Command("strace", "-f", "-qq", "-o", trace, "-e", calls, gpustack, "host", "check", "--root", root))
-	lines := strings.Split(strings.TrimSpace(read(t, trace)), "\n")
+	lines := strings.Split(strings.TrimSpace(hosttest.Read(t, trace)), "\n")
 	if len(lines) < 100 {
 		t.Fatalf("%d calls only", len(lines))
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
 	"gpustack/host/pci"
@@ -144,12 +143,10 @@ func TestCUDALibraries(t *testing.T) {
 			run(t, "cp", "-a", filepath.Join(part.Dir, cudaparts.Folder)+"/.", filepath.Join(dir, folder))
 		}
 		for _, name := range []string{"libcuda.so.1", "libnvidia-ml.so.1"} {
-			data, err := os.ReadFile(filepath.Join(dir, folder, name))
-			hosttest.NoError(t, err)
-			writeFile(t, filepath.Join(dir, plain, name), string(data))
+			data := hosttest.Read(t, filepath.Join(dir, folder, name))
+			writeFile(t, filepath.Join(dir, plain, name), data)
 		}
-		root, err := host.NewRoot(dir)
-		hosttest.NoError(t, err)
+		root := hosttest.Root(t, dir)
 		d, err := nvidia.Read(root, pci.Devices{})
 		if err != nil || len(d.Warnings) > 0 || len(d.Libraries) != len(names)+2 {
 			t.Fatalf("%s: %+v, %v", release, d, err)

@@ -53,7 +53,7 @@ func layDebian(t *testing.T, files map[string]string, without ...string) (root s
 func makeModules(t *testing.T, root string) {
 	t.Helper()
 	modules := filepath.Join(root, "lib/modules", nodeKernel)
-	for line := range strings.Lines(read(t, filepath.Join(modules, "modules.dep"))) {
+	for line := range strings.Lines(hosttest.Read(t, filepath.Join(modules, "modules.dep"))) {
 		name, needs, _ := strings.Cut(line, ":")
 		hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(modules, name)), 0o755))
 		var depends []string
@@ -63,7 +63,7 @@ func makeModules(t *testing.T, root string) {
 		hosttest.NoError(t, os.WriteFile(filepath.Join(modules, name), kernelModule(moduleName(name), "depends="+strings.Join(depends, ",")), 0o644))
 	}
 	aliases := filepath.Join(modules, "modules.alias")
-	text := read(t, aliases) // which the modules here do not tell
+	text := hosttest.Read(t, aliases) // which the modules here do not tell
 	run(t, "depmod", "--basedir", root, nodeKernel)
 	hosttest.NoError(t, os.WriteFile(aliases, []byte(text), 0o644))
 }

@@ -86,7 +86,8 @@ func TestDist(t *testing.T) {
 	t.Run("made twice", func(t *testing.T) {
 		t.Parallel()
 		second := makeDist(t, copies[1], "umask 077; hostname elsewhere; export TZ=Asia/Tokyo USER=other LANG=C; find \"$1\" -name '*.md' -exec touch {} +")
-		hosttest.EqualIn(t, "first and second", read(t, filepath.Join(first.dir, "SHA256SUMS")), read(t, filepath.Join(second.dir, "SHA256SUMS")))
+		hosttest.EqualIn(t, "first and second", hosttest.Read(t, filepath.Join(first.dir, "SHA256SUMS")),
+			hosttest.Read(t, filepath.Join(second.dir, "SHA256SUMS")))
 	})
 	t.Run("sums", func(t *testing.T) {
 		cmd := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
@@ -114,7 +115,7 @@ func TestDist(t *testing.T) {
 		}
 	})
 	t.Run("install lines", func(t *testing.T) { // of the README: each names one file
-		_, line, _ := strings.Cut(read(t, "../README.md"), "\n- **Install**: ")
+		_, line, _ := strings.Cut(hosttest.Read(t, "../README.md"), "\n- **Install**: ")
 		line, _, _ = strings.Cut(line, "\n")
 		patterns := strings.Split(line, "build/dist/")[1:]
 		if len(patterns) != 3 {
@@ -167,7 +168,7 @@ func testCollection(t *testing.T, d dist) {
 	const below = "ansible_collections/gpustack/nova"
 	want := content(t, filepath.Join(dir, "collections", below))
 	if len(want) < 20 || !strings.Contains(want["MANIFEST.json"], `"version": "`+distSemantic+`"`) ||
-		want["plugins/modules/prepare.py"] != read(t, "../ansible/plugins/modules/prepare.py") {
+		want["plugins/modules/prepare.py"] != hosttest.Read(t, "../ansible/plugins/modules/prepare.py") {
 		t.Errorf("installed: %q", slices.Sorted(maps.Keys(want)))
 	}
 	for _, format := range []struct{ name, pattern, unpack string }{
@@ -193,7 +194,7 @@ func content(t *testing.T, dir string) map[string]string {
 	files := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
-			files[strings.TrimPrefix(path, dir+"/")] = read(t, path)
+			files[strings.TrimPrefix(path, dir+"/")] = hosttest.Read(t, path)
 		}
 		return err
 	})
@@ -375,7 +376,7 @@ func prepareInstalled(t *testing.T, root string) (files map[string]string) {
 	files = map[string]string{}
 	for _, path := range added(installed, holds(t, root)) {
 		if mode, name, _ := strings.Cut(path, " "); mode[0] == '-' {
-			files[name] = read(t, root+name)
+			files[name] = hosttest.Read(t, root+name)
 		}
 	}
 	for _, name := range []string{"/etc/modprobe.d/zz-gpustack.conf", "/var/lib/gpustack/contract.json"} {
@@ -397,7 +398,7 @@ func checkRemoved(t *testing.T, root string, before []string, prepared map[strin
 		}
 	}
 	for name, text := range prepared {
-		if diff := cmp.Diff(text, read(t, root+name)); diff != "" {
+		if diff := cmp.Diff(text, hosttest.Read(t, root+name)); diff != "" {
 			t.Errorf("%s (-prepared +package removed):\n%s", name, diff)
 		}
 	}
@@ -411,7 +412,7 @@ func checkRemoved(t *testing.T, root string, before []string, prepared map[strin
 // testSBOM compares the bill of materials with what Go says of the binary, and with go.sum.
 func testSBOM(t *testing.T, d dist) {
 	sums := map[string]string{}
-	lines := bufio.NewScanner(strings.NewReader(read(t, "../go.sum")))
+	lines := bufio.NewScanner(strings.NewReader(hosttest.Read(t, "../go.sum")))
 	for lines.Scan() {
 		if f := strings.Fields(lines.Text()); !strings.HasSuffix(f[1], "/go.mod") {
 			h1, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(f[2], "h1:"))
@@ -432,7 +433,7 @@ func testSBOM(t *testing.T, d dist) {
 		}
 		Components []component
 	}
-	hosttest.NoError(t, json.Unmarshal([]byte(read(t, d.file(t, "*-linux-"+runtime.GOARCH+".cdx.json"))), &bom))
+	hosttest.NoError(t, json.Unmarshal([]byte(hosttest.Read(t, d.file(t, "*-linux-"+runtime.GOARCH+".cdx.json"))), &bom))
 	root := t.TempDir()
 	run(t, "tar", "-xzf", d.file(t, "*-linux-"+runtime.GOARCH+".tar.gz"), "-C", root, "--strip-components=1")
 	program := filepath.Join(root, "sbin/gpustack")
@@ -441,7 +442,7 @@ func testSBOM(t *testing.T, d dist) {
 	want := []string{"std " + strings.TrimPrefix(info.GoVersion, "go") + " pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go") + " "}
 	// The binary carries cudaprobe, the one program of purego's.
 	text := ""
-	for rest := read(t, program); !strings.Contains(text, "path\tgpustack/cmd/cudaprobe\n"); {
+	for rest := hosttest.Read(t, program); !strings.Contains(text, "path\tgpustack/cmd/cudaprobe\n"); {
 		at := strings.Index(rest, "\x1f\x8b\x08\x00") // gzip(1)
 		if at < 0 {
 			break
@@ -473,7 +474,8 @@ func testSBOM(t *testing.T, d dist) {
 		if len(c.Licenses) == 0 || c.Licenses[0].License.ID == "" {
 			t.Errorf("%s has no license", c.Name)
 		}
-		if text := read(t, filepath.Join(root, "share/doc/gpustack-nova/third-party-licenses.txt")); c.Name != "std" && !strings.Contains(text, "\n==== "+c.Name+" "+c.Version+": ") {
+		if text := hosttest.Read(t, filepath.Join(root, "share/doc/gpustack-nova/third-party-licenses.txt")); c.Name != "std" &&
+			!strings.Contains(text, "\n==== "+c.Name+" "+c.Version+": ") {
 			t.Errorf("no license of %s", c.Name)
 		}
 	}

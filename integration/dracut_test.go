@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
@@ -45,8 +44,7 @@ func layDracutNode(t *testing.T) dracutNode {
 	for _, list := range []string{"modules.order", "modules.builtin", "modules.builtin.modinfo"} {
 		n.write(t, modules+"/"+list, "")
 	}
-	root, err := host.NewRoot(n.dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, n.dir)
 	plan, err := n.early.Plan(edit.Observe(root, initramfs.PlanFiles()...), initramfs.Dracut)
 	if err == nil {
 		err = plan.Apply(context.Background(), root)
@@ -90,7 +88,7 @@ func (n dracutNode) dracut(t *testing.T, args ...string) (image string) {
 // a product of its own.
 func (n dracutNode) expected(t *testing.T) initramfs.Expected {
 	t.Helper()
-	script := edit.File{Content: []byte(read(t, filepath.Join(n.dir, initramfs.Dracut.Script())))}
+	script := edit.File{Content: []byte(hosttest.Read(t, filepath.Join(n.dir, initramfs.Dracut.Script())))}
 	return initramfs.Expected{
 		Script:   script.Hash(),
 		Release:  dracutKernel,
@@ -179,7 +177,8 @@ if command -v take; then echo take is left; fi
 // nothing with gpustack=off, and leaves nothing behind.
 func runHook(t *testing.T, dir string) {
 	t.Helper()
-	for name, text := range map[string]string{"boot": bootDracut, "usr/bin/busybox": read(t, "/bin/busybox"), "usr/bin/dash": read(t, "/bin/dash")} {
+	for name, text := range map[string]string{"boot": bootDracut, "usr/bin/busybox": hosttest.Read(t, "/bin/busybox"),
+		"usr/bin/dash": hosttest.Read(t, "/bin/dash")} {
 		hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	shells := map[string][]string{"dash": {"dash"}, "busybox": {"busybox", "sh"}}
@@ -201,7 +200,7 @@ func runHook(t *testing.T, dir string) {
 func TestDracutSpoiled(t *testing.T) {
 	node := layDracutNode(t)
 	module := filepath.Join(node.dir, "usr/lib/dracut/modules.d/99gpustack/module-setup.sh")
-	text := strings.Replace(read(t, module), "pre-udev", "pre-trigger", 1)
+	text := strings.Replace(hosttest.Read(t, module), "pre-udev", "pre-trigger", 1)
 	hosttest.NoError(t, os.WriteFile(module, []byte(text), 0o755))
 	node.write(t, dracutOptionsFile, "options vfio-pci ids=10de:11b4\n")
 	node.write(t, "/etc/dracut.conf.d/zzz.conf", "omit_drivers+=\" vfio_iommu_type1 \"\ndracutmodules=base\n")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/hosttest"
 )
@@ -44,7 +43,7 @@ func TestUpdateGrub(t *testing.T) {
 		t.Fatalf("%v, %v", scripts, err)
 	}
 	for _, script := range scripts {
-		files[script] = read(t, script)
+		files[script] = hosttest.Read(t, script)
 	}
 	root := layDebian(t, files, "boot/grub/grub.cfg")
 	in := func(argv ...string) {
@@ -54,10 +53,9 @@ func TestUpdateGrub(t *testing.T) {
 	menu := filepath.Join(root, "boot/grub/grub.cfg")
 	in("chroot", root, "update-initramfs", "-c", "-k", nodeKernel)
 	in("env", "-i", "LC_ALL=C", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "chroot", root, "update-grub")
-	first := read(t, menu)
+	first := hosttest.Read(t, menu)
 	in(gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
-	r, err := host.NewRoot(root)
-	hosttest.NoError(t, err)
+	r := hosttest.Root(t, root)
 	entries, err := boot.ReadMenu(r, "/boot/grub/grub.cfg")
 	hosttest.NoError(t, err)
 	var got []string
@@ -82,18 +80,18 @@ func TestUpdateGrub(t *testing.T) {
 		"/boot/vmlinuz-4.4.0-210-generic root=/dev/vda1 ro single console=ttyS0",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s\n%s", diff, read(t, menu))
+		t.Errorf("(-want +got):\n%s\n%s", diff, hosttest.Read(t, menu))
 	}
 	// From here on the disk is a loop device, as in a chroot without udev.
 	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "etc/loop"), nil, 0o644))
-	prepared := read(t, menu)
+	prepared := hosttest.Read(t, menu)
 	_, talk, status := inDebian(t, root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
 	if status != 1 || !strings.Contains(talk, "the new menu would boot /boot/vmlinuz-4.4.0-210-generic with root=/dev/loop0") ||
-		!strings.Contains(talk, "\ngpustack: error: the files from before the program ran were restored\n") || read(t, menu) != prepared {
-		t.Errorf("exit status %d: %s\n%s", status, talk, cmp.Diff(prepared, read(t, menu)))
+		!strings.Contains(talk, "\ngpustack: error: the files from before the program ran were restored\n") || hosttest.Read(t, menu) != prepared {
+		t.Errorf("exit status %d: %s\n%s", status, talk, cmp.Diff(prepared, hosttest.Read(t, menu)))
 	}
 	hosttest.NoError(t, os.Remove(filepath.Join(root, "etc/loop")))
 	in(gpustack, "undo", "--root", root, "--yes")
 	in(gpustack, "undo", "--root", root, "--yes")
-	hosttest.EqualIn(t, "after undo", first, read(t, menu))
+	hosttest.EqualIn(t, "after undo", first, hosttest.Read(t, menu))
 }

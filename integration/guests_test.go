@@ -127,7 +127,7 @@ func TestGuestsOfProcessTree(t *testing.T) {
 		}
 		if slices.Contains(want, g.PID) {
 			got = append(got, g.PID)
-		} else if stat := read(t, fmt.Sprintf("/proc/%d/stat", g.PID)); !strings.HasPrefix(stat, fmt.Sprintf("%d (qemu-kvm) S %d ", g.PID, parent)) {
+		} else if stat := hosttest.Read(t, fmt.Sprintf("/proc/%d/stat", g.PID)); !strings.HasPrefix(stat, fmt.Sprintf("%d (qemu-kvm) S %d ", g.PID, parent)) {
 			t.Errorf("%+v is no child of %d: %s", g, parent, stat)
 		} else {
 			parent = 0
@@ -196,10 +196,9 @@ func fakeQEMU(t testing.TB, name string, arguments ...string) (pid int) {
 // shellAs copies the shell to a folder of the test's, as a program of another name.
 func shellAs(t testing.TB, name string) string {
 	t.Helper()
-	data, err := os.ReadFile("/bin/sh")
-	hosttest.NoError(t, err)
+	data := hosttest.Read(t, "/bin/sh")
 	path := filepath.Join(t.TempDir(), name)
-	hosttest.NoError(t, os.WriteFile(path, data, 0o755))
+	hosttest.NoError(t, os.WriteFile(path, []byte(data), 0o755))
 	return path
 }
 

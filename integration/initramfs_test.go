@@ -15,7 +15,6 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/edit"
 	"gpustack/host/hosttest"
 	"gpustack/host/initramfs"
@@ -76,8 +75,7 @@ const toolsConfiguration = "/etc/initramfs-tools"
 // readImage reads an image, and of its files those that are small for certain.
 func readImage(t *testing.T, image string) initramfs.Content {
 	t.Helper()
-	root, err := host.NewRoot(filepath.Dir(image))
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, filepath.Dir(image))
 	c, err := initramfs.Read(root, "/"+filepath.Base(image), isSmall)
 	hosttest.NoError(t, err)
 	return c
@@ -109,7 +107,7 @@ func compareImage(t *testing.T, c initramfs.Content, names []string, dirs ...str
 				return err
 			}
 			files++
-			if text := read(t, file); text != string(c.Files[name]) {
+			if text := hosttest.Read(t, file); text != string(c.Files[name]) {
 				t.Errorf("%s: %d bytes, and not %d, or others", name, len(c.Files[name]), len(text))
 			}
 			return nil
@@ -263,11 +261,11 @@ func TestInitramfs(t *testing.T) {
 	dir = filepath.Join(dir, "main")
 
 	early := initramfs.Early{Driver: "vfio-pci", Modules: []string{"vfio", "vfio_iommu_type1", "vfio_pci"}, ByAddress: workstationFunctions}
-	script := edit.File{Content: []byte(read(t, filepath.Join(root, initramfs.Tools.Script())))}
+	script := edit.File{Content: []byte(hosttest.Read(t, filepath.Join(root, initramfs.Tools.Script())))}
 	if err := early.Verify(readImage(t, image), initramfs.Tools, initramfs.Expected{
 		Release:  kernel,
 		Loadable: func(string) bool { return true },
-		Files:    map[string][]byte{"/etc/modprobe.d/zz-gpustack.conf": []byte(read(t, filepath.Join(root, "etc/modprobe.d/zz-gpustack.conf")))},
+		Files:    map[string][]byte{"/etc/modprobe.d/zz-gpustack.conf": []byte(hosttest.Read(t, filepath.Join(root, "etc/modprobe.d/zz-gpustack.conf")))},
 		Script:   script.Hash(),
 	}); err != nil {
 		t.Error(err)

@@ -19,7 +19,7 @@ func TestInside(t *testing.T) {
 	cache := t.TempDir()
 	const packages = "systemd-boot erlang-base"
 	const machine = "/var/lib/dpkg/status"
-	before := read(t, machine)
+	before := hosttest.Read(t, machine)
 	inside := func(script string) (stdout, talk string, status int) {
 		cmd := exec.Command("../.ci/inside", "sh", "-c", script)
 		cmd.Env = append(os.Environ(), "GPUSTACK_TEST_CACHE="+cache, "TEST_PACKAGES="+packages)
@@ -36,7 +36,7 @@ func TestInside(t *testing.T) {
 	} {
 		hosttest.Contains(t, line, talk)
 	}
-	if read(t, machine) != before {
+	if hosttest.Read(t, machine) != before {
 		t.Errorf("%s has changed", machine)
 	}
 	if left := rootedIn(t, cache); len(left) > 0 {
@@ -45,7 +45,8 @@ func TestInside(t *testing.T) {
 
 	// The tree is there now. Of the machine it shows the checkout and temporary files.
 	own := filepath.Join(t.TempDir(), "own")
-	if out, talk, status = inside("pwd; go env GOVERSION; echo text >" + own); status != 0 || talk != "" || out != run(t, "sh", "-c", "pwd; go env GOVERSION") || read(t, own) != "text\n" {
+	if out, talk, status = inside("pwd; go env GOVERSION; echo text >" + own); status != 0 || talk != "" ||
+		out != run(t, "sh", "-c", "pwd; go env GOVERSION") || hosttest.Read(t, own) != "text\n" {
 		t.Errorf("exit status %d: %s%s", status, out, talk)
 	}
 	for _, file := range []string{"/x", "/etc/x", "/usr/x", "/boot/x", "/usr/local/bin/x"} {

@@ -43,7 +43,7 @@ func TestInstalled(t *testing.T) {
 			if status != 0 || talk != "" {
 				t.Errorf("groff: exit status %d, %s", status, talk)
 			}
-			if !strings.Contains(read(t, page), ` "8" "20`) {
+			if !strings.Contains(hosttest.Read(t, page), ` "8" "20`) {
 				t.Errorf("%s has no date", page)
 			}
 		}
@@ -63,7 +63,7 @@ func TestInstalled(t *testing.T) {
 			}
 			for _, file := range files {
 				name := strings.TrimPrefix(file, "../")
-				hosttest.EqualIn(t, name, read(t, file), read(t, filepath.Join(dir, "usr/share/doc/gpustack-nova", name)))
+				hosttest.EqualIn(t, name, hosttest.Read(t, file), hosttest.Read(t, filepath.Join(dir, "usr/share/doc/gpustack-nova", name)))
 			}
 		}
 	})

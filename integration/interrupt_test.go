@@ -241,7 +241,7 @@ func bindByHand(t *testing.T, root, function string) {
 	}
 	entry := fmt.Sprintf(`{"schema": 1, "id": 1, "kind": "journal entry", "changes": "drivers", "command": "host bind", "status": "done", "origin":{"user":"","host":"","version":"","argv":null},"started": "2026-03-01T08:00:00Z", "ended": "2026-03-01T08:00:01Z",
 		"files": [], "programs": null, "left": null, "restart": null, "rows": null, "drivers": {"boot_id": %q, "release": false, "services":{"stop":null,"persistence_off":null,"start":null,"persistence_on":null,"persistent":null}, "functions": [%s, %s]}}`,
-		strings.TrimSpace(read(t, "/proc/sys/kernel/random/boot_id")), change("0", "nouveau"), change("1", "snd_hda_intel"))
+		strings.TrimSpace(hosttest.Read(t, "/proc/sys/kernel/random/boot_id")), change("0", "nouveau"), change("1", "snd_hda_intel"))
 	hosttest.NoError(t, os.WriteFile(filepath.Join(journal, "0001.json"), []byte(entry), 0o600))
 }
 

@@ -60,7 +60,7 @@ func TestInventorySpecs(t *testing.T) {
 			for host, functions := range devices {
 				first, problem := firstMatches(t, peer, file, functions)
 				if problem != "" {
-					t.Fatalf("Nova: %s\n%s", problem, read(t, file))
+					t.Fatalf("Nova: %s\n%s", problem, hosttest.Read(t, file))
 				}
 				var got, want []string
 				for address, role := range hosts[host] {
@@ -74,7 +74,7 @@ func TestInventorySpecs(t *testing.T) {
 				slices.Sort(got)
 				slices.Sort(want)
 				if diff := cmp.Diff(want, got); diff != "" {
-					t.Errorf("%s (-want +got):\n%s\n%s", host, diff, read(t, file))
+					t.Errorf("%s (-want +got):\n%s\n%s", host, diff, hosttest.Read(t, file))
 				}
 				if out := run(t, gpustack, "nova", "check", "--root", root, "--conf", "compute=/etc/nova/nova.conf", "--release", "zed", "--inventory",
 					filepath.Join(dir, host+".json")); !strings.Contains(out, "no problems found") {

@@ -135,9 +135,8 @@ func writeConfigs(t testing.TB, root string) {
 	t.Helper()
 	for _, dir := range functions(t, root) {
 		attribute := func(name string) int {
-			text, err := os.ReadFile(filepath.Join(dir, name))
-			hosttest.NoError(t, err)
-			n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 0, 32)
+			text := hosttest.Read(t, filepath.Join(dir, name))
+			n, err := strconv.ParseInt(strings.TrimSpace(text), 0, 32)
 			hosttest.NoError(t, err)
 			return int(n)
 		}

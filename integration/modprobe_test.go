@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/modprobe"
 )
@@ -54,8 +53,7 @@ func TestModprobeConf(t *testing.T) {
 		"etc/modprobe.d/spaces.conf":       "blacklist my_a\u00a0\nblacklist my_b\vc\n \tblacklist\tmy_d\nblacklist\u00a0my_e\n",
 		"etc/modprobe.d/slashes.conf":      "# old \\\nblacklist my_old\nblacklist my_nou\\veau\nblacklist my_f\\\\g\nblacklist my_nou\\\nvidia\nblacklist my_last\\",
 	})
-	r, err := host.NewRoot(root)
-	hosttest.NoError(t, err)
+	r := hosttest.Root(t, root)
 	conf, err := modprobe.ReadConf(r)
 	hosttest.NoError(t, err)
 	var ours, theirs []string

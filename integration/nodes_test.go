@@ -43,7 +43,7 @@ func TestNodeSources(t *testing.T) {
 	for _, table := range tables {
 		want = append(want, filepath.Base(table))
 	}
-	for line := range strings.Lines(read(t, nodes+"/README.md")) {
+	for line := range strings.Lines(hosttest.Read(t, nodes+"/README.md")) {
 		if table, source, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok && strings.HasSuffix(table, ".tsv") {
 			if named = append(named, table); strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(source), "|")) == "" {
 				t.Errorf("%s: no source", table)
@@ -67,7 +67,7 @@ func TestNodes(t *testing.T) {
 			for _, d := range report.Devices {
 				scanned[d["address"].(string)] = d
 			}
-			rows := parseTable(read(t, table))
+			rows := parseTable(hosttest.Read(t, table))
 			hosttest.EqualIn(t, "functions", len(rows), len(scanned))
 			for address, row := range rows {
 				d := scanned[address]

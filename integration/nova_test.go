@@ -52,7 +52,7 @@ func novaFiles(t *testing.T) map[string]string {
 		"like RDO":            "[DEFAULT]\n\n#\n# From nova.conf\n#\n\n# Help (string value)\n#internal_service_availability_zone=internal\nmy_ip=10.0.0.1\n\n\n[pci]\n\n#\n# From nova.conf\n#\n\n# An alias (multi valued)\n# Deprecated group/name - [DEFAULT]/pci_alias\n#alias =\n\n# White list (multi valued)\n#passthrough_whitelist =\n\n\n[placement]\n",
 		"like puppet":         "[pci]\nalias={\"vendor_id\":\"10de\",\"product_id\":\"1111\",\"name\":\"A\",\"device_type\":\"type-PCI\"}\nalias={\"vendor_id\":\"10de\",\"product_id\":\"11b4\",\"name\":\"K4200\"}\ndevice_spec={\"vendor_id\":\"10de\",\"product_id\":\"1111\"}\nreport_in_placement=false\n[filter_scheduler]\nenabled_filters=ComputeFilter,PciPassthroughFilter\n",
 	}
-	files["Debian's sample"] = read(t, sample)
+	files["Debian's sample"] = hosttest.Read(t, sample)
 	return files
 }
 
@@ -112,7 +112,7 @@ func TestNova(t *testing.T) {
 					delete(after.Errors, "filters")
 				}
 				if len(after.Errors) > 0 {
-					t.Fatalf("Nova: %v\n%s", after.Errors, read(t, file))
+					t.Fatalf("Nova: %v\n%s", after.Errors, hosttest.Read(t, file))
 				}
 				hosttest.EqualIn(t, "other options", before.Else, after.Else)
 				want := []any{"preferred", []any{map[string]any{"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI"}}}
@@ -147,7 +147,7 @@ func TestNova(t *testing.T) {
 				run(t, gpustack, "undo", "--root", root, "--yes")
 				// report_in_placement stays: Nova cannot switch it off. All else is as before, to
 				// Nova and byte for byte.
-				if got := read(t, file); got != text && (!computes || besidesReporting(got) != besidesReporting(text)) {
+				if got := hosttest.Read(t, file); got != text && (!computes || besidesReporting(got) != besidesReporting(text)) {
 					t.Errorf("undone: %q", got)
 				}
 				var undone novaSays
@@ -165,7 +165,7 @@ func TestNova(t *testing.T) {
 func removeAlias(t *testing.T, peer *answerer, root, role string) {
 	t.Helper()
 	file := filepath.Join(root, "etc/nova/nova.conf")
-	text := read(t, file)
+	text := hosttest.Read(t, file)
 	var before, after novaSays
 	peer.ask(t, file, &before)
 	run(t, gpustack, "nova", "configure", "--root", root, "--role", role, "--remove-alias", "K4200", "--yes")
@@ -181,5 +181,5 @@ func removeAlias(t *testing.T, peer *answerer, root, role string) {
 		t.Errorf("--remove-alias: report_in_placement %v, filters %v, other options (-before +after):\n%s", after.Report, after.Filters, diff)
 	}
 	run(t, gpustack, "undo", "--root", root, "--yes")
-	hosttest.EqualIn(t, "--remove-alias, undone", text, read(t, file))
+	hosttest.EqualIn(t, "--remove-alias, undone", text, hosttest.Read(t, file))
 }

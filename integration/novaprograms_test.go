@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/nova"
 )
@@ -46,8 +45,7 @@ func TestNovaPrograms(t *testing.T) {
 				hosttest.NoError(t, os.WriteFile(path, []byte(text), 0o640))
 			}
 			run(t, gpustack, "nova", "configure", "--root", dir, "--role", "all", "--release", "zed", "--alias", "K4200=10de:11b4", "--placement", "--yes")
-			root, err := host.NewRoot(dir)
-			hosttest.NoError(t, err)
+			root := hosttest.Root(t, dir)
 			all, err := nova.Files(root, nova.DefaultConf, nova.All)
 			hosttest.NoError(t, err)
 			for _, program := range nova.All.Programs() {

@@ -206,7 +206,7 @@ func trace(t *testing.T, argv func(string) []string, root string) []place {
 	var places []place
 	counts := map[string]int{}
 	threads := map[string]bool{}
-	for line := range strings.Lines(read(t, log)) {
+	for line := range strings.Lines(hosttest.Read(t, log)) {
 		m := regexp.MustCompile(`^(\d+) +(\w+)\((\d*)`).FindStringSubmatch(line)
 		if m == nil || !slices.Contains(mutating, m[2]) {
 			continue

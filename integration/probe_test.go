@@ -55,7 +55,7 @@ func TestProbeNodes(t *testing.T) {
 	functions := 0
 	for table, root := range roots {
 		var want, got []string
-		for address, row := range parseTable(read(t, table)) {
+		for address, row := range parseTable(hosttest.Read(t, table)) {
 			bridge := slices.ContainsFunc([]string{"0604", "0607", "0609"}, func(class string) bool { return strings.HasPrefix(row["class"], class) })
 			if !bridge && row["vendor"] != "-" && row["device"] != "-" {
 				want = append(want, fmt.Sprintf("%s %s:%s", address, row["vendor"], row["device"]))

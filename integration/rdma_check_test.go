@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
@@ -20,8 +19,7 @@ import (
 // themselves: the private ABI that dpkg's package and the dynamic linker show, and the versions of
 // drivers' interfaces that each library accepts.
 func TestRDMALibraries(t *testing.T) {
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	verbs := rdma.ReadVerbs(root)
 	if verbs.Err != nil || len(verbs.Folders) != 1 {
 		t.Fatalf("%+v", verbs)

@@ -276,7 +276,8 @@ func TestRDMATest(t *testing.T) {
 		if c, d := report.Containers, report.Tests[0].Devices; c.Image != "localhost/rdma:1" || c.Engine != "podman" || len(d) != 1 || d[0] != "gpustack.local/hca=rxe0" {
 			t.Errorf("%s", stdout)
 		}
-		if asked := read(t, filepath.Join(root, "asked")); strings.Count(asked, " --device gpustack.local/hca=rxe0 ") < 2 || strings.Contains(asked, "/dev/") {
+		if asked := hosttest.Read(t, filepath.Join(root, "asked")); strings.Count(asked, " --device gpustack.local/hca=rxe0 ") < 2 ||
+			strings.Contains(asked, "/dev/") {
 			t.Errorf("%s", asked)
 		}
 		hosttest.NoError(t, os.Remove(filepath.Join(root, "usr/bin/podman")))
@@ -312,15 +313,14 @@ func TestRDMATest(t *testing.T) {
 			cmd := command(root, options...)
 			hosttest.NoError(t, cmd.Start())
 			await(t, filepath.Join(root, "up"))
-			pid, err := os.ReadFile(filepath.Join(root, "pid"))
-			hosttest.NoError(t, err)
+			pid := hosttest.Read(t, filepath.Join(root, "pid"))
 			hosttest.NoError(t, cmd.Process.Signal(signal))
 			cmd.Wait()
 			if status := cmd.ProcessState.ExitCode(); signal == syscall.SIGINT && status != 130 {
 				t.Errorf("exit status %d", status)
 			}
 			for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-				stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+				stat, err := os.ReadFile("/proc/" + strings.TrimSpace(pid) + "/stat")
 				if err != nil || strings.Contains(string(stat), ") Z ") {
 					break
 				}

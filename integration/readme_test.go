@@ -86,7 +86,7 @@ func blocks(text string) (blocks []string) {
 // page names.
 func TestTour(t *testing.T) {
 	const file = "../docs/tour.md"
-	commands := session(t, blocks(read(t, file)))
+	commands := session(t, blocks(hosttest.Read(t, file)))
 	hosttest.EqualIn(t, "(-docs/tour.md +demo)", commands, demo(t))
 	if last := commands[len(commands)-1]; !strings.HasPrefix(last, "gpustack host check") || !strings.Contains(last, "\n\nready: ") {
 		t.Errorf("the demo does not end with a ready node:\n%s", last)
@@ -101,7 +101,7 @@ func TestTour(t *testing.T) {
 // integration/db compare its other outputs. With -update, the outputs are rewritten.
 func TestTalk(t *testing.T) {
 	const file = "../docs/talk.md"
-	commands := session(t, blocks(read(t, file)))
+	commands := session(t, blocks(hosttest.Read(t, file)))
 	transcribe(t, file, commands)
 	ready := map[string]bool{}
 	for _, command := range commands {
@@ -111,7 +111,7 @@ func TestTalk(t *testing.T) {
 		}
 	}
 	hosttest.EqualIn(t, "ready", map[string]bool{"node": true, "hand": true}, ready)
-	if lines := strings.Count(read(t, file), "\n"); lines > 250 {
+	if lines := strings.Count(hosttest.Read(t, file), "\n"); lines > 250 {
 		t.Errorf("%s has %d lines, more than 250", file, lines)
 	}
 }
@@ -120,7 +120,7 @@ func TestTalk(t *testing.T) {
 // commands, and returns how many there are. With -update it rewrites them first.
 func transcribe(t *testing.T, file string, commands []string) int {
 	t.Helper()
-	rest := read(t, file)
+	rest := hosttest.Read(t, file)
 	shown := blocks(rest)
 	var written strings.Builder
 	for _, block := range shown {
@@ -148,7 +148,7 @@ func transcribe(t *testing.T, file string, commands []string) int {
 	if *update {
 		hosttest.NoError(t, os.WriteFile(file, []byte(written.String()), 0o644))
 	}
-	hosttest.EqualIn(t, "the session and "+file, written.String(), read(t, file))
+	hosttest.EqualIn(t, "the session and "+file, written.String(), hosttest.Read(t, file))
 	return len(shown)
 }
 
@@ -157,7 +157,7 @@ func transcribe(t *testing.T, file string, commands []string) int {
 // The block to paste prints what its comments say, also if it is pasted again, and makes nothing that
 // git does not ignore. Continuous integration runs the test command.
 func TestREADME(t *testing.T) {
-	readme := read(t, "../README.md")
+	readme := hosttest.Read(t, "../README.md")
 	lines := strings.Split(strings.TrimSpace(readme), "\n")
 	if len(lines) > 110 {
 		t.Errorf("%d lines, more than 110", len(lines))
@@ -167,7 +167,7 @@ func TestREADME(t *testing.T) {
 		"gpustack undo", "**For**", "**Not for**", "no vGPU, no MIG", "kolla-ansible, kayobe", "RHOSO", "Plain packages", ".ci/setup make demo", ".ci/setup make build"} {
 		hosttest.ContainsIn(t, "the first 30 lines", part, screen)
 	}
-	if ci := ".ci/setup make test"; !strings.Contains(readme, ci) || !strings.Contains(read(t, "../.ci/run"), ci) {
+	if ci := ".ci/setup make test"; !strings.Contains(readme, ci) || !strings.Contains(hosttest.Read(t, "../.ci/run"), ci) {
 		t.Errorf("README.md or ../.ci/run has no %q", ci)
 	}
 	theWay(t, between(t, screen, "```text\n", "```"))
@@ -196,7 +196,7 @@ func theWay(t *testing.T, block string) {
 		for _, other := range strings.Split(others, "\nctl1# ") {
 			command, output := step(other)
 			for begin, page := range pages {
-				if strings.HasPrefix(command, begin) && !strings.Contains(read(t, "../docs/"+page), "\n"+strings.Join(output, "\n")+"\n") {
+				if strings.HasPrefix(command, begin) && !strings.Contains(hosttest.Read(t, "../docs/"+page), "\n"+strings.Join(output, "\n")+"\n") {
 					t.Errorf("docs/%s does not show of %s\n%s", page, command, strings.Join(output, "\n"))
 				}
 			}
@@ -239,7 +239,7 @@ func toPaste(t *testing.T, block string) {
 			t.Errorf("%q makes a folder that git does not ignore", command)
 		}
 	}
-	if !strings.Contains("\n"+read(t, "../.gitignore"), "\n/build/\n") {
+	if !strings.Contains("\n"+hosttest.Read(t, "../.gitignore"), "\n/build/\n") {
 		t.Error("git does not ignore build")
 	}
 	for i, transcript := range session(t, commands) {
@@ -258,11 +258,4 @@ func between(t *testing.T, text, before, after string) string {
 		t.Fatalf("there is no text between %q and %q", before, after)
 	}
 	return part
-}
-
-func read(t testing.TB, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	hosttest.NoError(t, err)
-	return string(text)
 }

@@ -74,7 +74,7 @@ func addPrograms(t testing.TB, root, kernel string) {
 	for _, dir := range []string{"bin", "dev", "etc/slow", "var/tmp"} {
 		hosttest.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
-	busybox := read(t, "/bin/busybox")
+	busybox := hosttest.Read(t, "/bin/busybox")
 	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "bin/busybox"), []byte(busybox), 0o755))
 	for _, tool := range []string{"sh", "find", "rm", "mkdir", "ls", "sed", "cpio", "sleep"} {
 		hosttest.NoError(t, os.Symlink("busybox", filepath.Join(root, "bin", tool)))
@@ -103,7 +103,7 @@ func mounted(root string, args ...string) *exec.Cmd {
 // menu returns the kernel arguments of the node's boot menu.
 func menu(t *testing.T, root string) string {
 	t.Helper()
-	_, args, _ := strings.Cut(read(t, filepath.Join(root, "boot/grub/grub.cfg")), " ro ")
+	_, args, _ := strings.Cut(hosttest.Read(t, filepath.Join(root, "boot/grub/grub.cfg")), " ro ")
 	args, _, _ = strings.Cut(args, "\n")
 	return args
 }
@@ -138,7 +138,8 @@ func TestRebuild(t *testing.T) {
 	t.Run("a kernel and a snapshot that are gone since the menu was made", func(t *testing.T) {
 		root := layRebuild(t)
 		menuFile := filepath.Join(root, "boot/grub/grub.cfg")
-		old := read(t, menuFile) + "\tlinux /boot/vmlinuz-4.4.0-1-generic root=/dev/sdz1 ro\n\tlinux /boot/vmlinuz-4.4.0-210-generic root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a11 ro quiet\n"
+		old := hosttest.Read(t, menuFile) + "\tlinux /boot/vmlinuz-4.4.0-1-generic root=/dev/sdz1 ro\n" +
+			"\tlinux /boot/vmlinuz-4.4.0-210-generic root=UUID=0e8a5f6c-3d4f-4d5e-9a51-1c2f6b7f9a11 ro quiet\n"
 		hosttest.NoError(t, os.WriteFile(menuFile, []byte(old), 0o644))
 		if _, talk, status := call(t, root, "host", "prepare", "--root", root, "--rebuild", "--yes"); status != 0 {
 			t.Errorf("exit status %d: %s", status, talk)
@@ -157,7 +158,7 @@ func TestRebuild(t *testing.T) {
 	})
 	t.Run("on the machine itself", func(t *testing.T) {
 		root := layRebuild(t)
-		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "bin/gpustack"), []byte(read(t, gpustack)), 0o755))
+		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "bin/gpustack"), []byte(hosttest.Read(t, gpustack)), 0o755))
 		// Process 1 is one of its own: that of the machine of the tests may be hidden from root too.
 		live := func(args ...string) (string, string, int) {
 			cmd := mounted(root, append([]string{"chroot", root, "/bin/gpustack"}, args...)...)
@@ -200,7 +201,8 @@ func TestRebuild(t *testing.T) {
 				t.Errorf("exit status %d: %s", status, talk)
 			}
 			hosttest.EqualIn(t, "menu", test.menu, menu(t, root))
-			if info, err := os.Stat(filepath.Join(root, image)); (test.mark == "etc/late" || test.mark == "etc/few") && (read(t, filepath.Join(root, image)) != firstImage || err != nil || info.Mode() != 0o600) {
+			if info, err := os.Stat(filepath.Join(root, image)); (test.mark == "etc/late" || test.mark == "etc/few") &&
+				(hosttest.Read(t, filepath.Join(root, image)) != firstImage || err != nil || info.Mode() != 0o600) {
 				t.Errorf("the initramfs is not back: %v, %v", info, err)
 			}
 			if _, err := os.Stat(filepath.Join(root, "var/lib/gpustack/kept")); !os.IsNotExist(err) {
@@ -248,7 +250,7 @@ func TestRebuildWithoutRoom(t *testing.T) {
 	if status != 1 || !strings.Contains(talk, want) {
 		t.Errorf("exit status %d: %s", status, talk)
 	}
-	hosttest.EqualIn(t, "the initramfs is not back", before, read(t, filepath.Join(after, filepath.Base(image))))
+	hosttest.EqualIn(t, "the initramfs is not back", before, hosttest.Read(t, filepath.Join(after, filepath.Base(image))))
 }
 
 // TestRebuildKilled: a run is killed while a program runs, and an initramfs is installed before
@@ -265,12 +267,12 @@ func TestRebuildKilled(t *testing.T) {
 	}
 	cmd.Wait()
 	kept := filepath.Join(root, "var/lib/gpustack/kept/boot_initrd.img-4.4.0-210-generic")
-	hosttest.EqualIn(t, "no copy is left", firstImage, read(t, kept))
+	hosttest.EqualIn(t, "no copy is left", firstImage, hosttest.Read(t, kept))
 	unmark(t, root)
 	mark(t, root, "go")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) { // the program that was left alone ends
 		_, err := os.Stat(filepath.Join(root, "var/tmp/initrd"))
-		if os.IsNotExist(err) && read(t, filepath.Join(root, image)) != firstImage {
+		if os.IsNotExist(err) && hosttest.Read(t, filepath.Join(root, image)) != firstImage {
 			break
 		}
 		if time.Now().After(end) {
@@ -278,13 +280,13 @@ func TestRebuildKilled(t *testing.T) {
 		}
 	}
 	run(t, "sh", "-ec", `cd "$1"; find etc | cpio -o -H newc > "$2"; rm -f etc/slow/go`, "sh", root, filepath.Join(root, image))
-	newer := read(t, filepath.Join(root, image))
+	newer := hosttest.Read(t, filepath.Join(root, image))
 	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "usr/sbin/update-initramfs"), []byte("#!/bin/sh\nexit 5\n"), 0o755))
 	_, talk, status := try(t, mounted(root, gpustack, "host", "prepare", "--root", root, "--yes"))
 	if status != 1 || !strings.Contains(talk, "update-initramfs -u -k all: exit status 5\n") {
 		t.Errorf("exit status %d: %s", status, talk)
 	}
-	hosttest.EqualIn(t, "the newer initramfs was replaced", newer, read(t, filepath.Join(root, image)))
+	hosttest.EqualIn(t, "the newer initramfs was replaced", newer, hosttest.Read(t, filepath.Join(root, image)))
 	if _, err := os.Stat(filepath.Dir(kept)); !os.IsNotExist(err) {
 		t.Errorf("copies are left: %v", err)
 	}
@@ -293,7 +295,7 @@ func TestRebuildKilled(t *testing.T) {
 	if _, talk, status := try(t, mounted(root, gpustack, "undo", "--root", root, "--yes")); status != 0 || menu(t, root) != unprepared {
 		t.Errorf("undo: exit status %d, menu %q: %s", status, menu(t, root), talk)
 	}
-	if made := read(t, filepath.Join(root, image)); made == newer || made == firstImage {
+	if made := hosttest.Read(t, filepath.Join(root, image)); made == newer || made == firstImage {
 		t.Error("undo did not regenerate the initramfs")
 	}
 }

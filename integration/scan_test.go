@@ -58,9 +58,8 @@ func TestUnprivileged(t *testing.T) {
 // what it sees of the tree from outside.
 func TestChroot(t *testing.T) {
 	root := unpack(t, examples(t)["talk-2xk4200.txtar"])
-	program, err := os.ReadFile(gpustack)
-	hosttest.NoError(t, err)
-	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "gpustack"), program, 0o755))
+	program := hosttest.Read(t, gpustack)
+	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "gpustack"), []byte(program), 0o755))
 	scan := []string{"host", "scan", "--all", "-o", "json"}
 	seen := func(out string) (report map[string]any) {
 		if err := json.Unmarshal([]byte(out), &report); err != nil {

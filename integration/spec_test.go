@@ -285,7 +285,7 @@ func TestSpecsAtRandom(t *testing.T) {
 				want = tags
 			}
 			if diff := cmp.Diff(want, has[d.Address]); diff != "" {
-				t.Errorf("run %d, %s (-want +got):\n%s\nbefore:\n%s\nafter:\n%s", i, d.Address, diff, before, read(t, file))
+				t.Errorf("run %d, %s (-want +got):\n%s\nbefore:\n%s\nafter:\n%s", i, d.Address, diff, before, hosttest.Read(t, file))
 			}
 		}
 	}

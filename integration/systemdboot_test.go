@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/boot"
 	"gpustack/host/hosttest"
 )
@@ -51,7 +50,7 @@ func TestSystemdBoot(t *testing.T) {
 	in("chroot", root, "kernel-install", "add", nodeKernel, "/boot/vmlinuz-"+nodeKernel)
 	// Nothing says what later kernels get.
 	hosttest.NoError(t, os.Remove(cmdline))
-	first := read(t, filepath.Join(root, nodeEntry))
+	first := hosttest.Read(t, filepath.Join(root, nodeEntry))
 	if !strings.Contains(first, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine+"\n") {
 		t.Fatalf("the first entry:\n%s", first)
 	}
@@ -62,16 +61,16 @@ func TestSystemdBoot(t *testing.T) {
 		hosttest.Contains(t, line, out)
 	}
 	want := strings.Replace(first, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine, "options    "+nodeRoot+" ro quiet systemd.machine_id="+nodeMachine+" intel_iommu=on iommu=pt", 1)
-	if got := read(t, filepath.Join(root, nodeEntry)); got != want {
+	if got := hosttest.Read(t, filepath.Join(root, nodeEntry)); got != want {
 		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
 	}
 	image := filepath.Join(root, "boot/efi", nodeMachine, nodeKernel, "initrd.img-"+nodeKernel)
-	hosttest.EqualIn(t, "the partition has another initramfs", read(t, filepath.Join(root, "boot/initrd.img-"+nodeKernel)), read(t, image))
+	hosttest.EqualIn(t, "the partition has another initramfs", hosttest.Read(t, filepath.Join(root, "boot/initrd.img-"+nodeKernel)), hosttest.Read(t, image))
 	bootctl(t, root)
 	hosttest.Contains(t, "nothing to do", in(gpustack, "host", "prepare", "--root", root, "--dry-run"))
 
 	in(gpustack, "undo", "--root", root, "--yes")
-	if got := read(t, filepath.Join(root, nodeEntry)); got != first {
+	if got := hosttest.Read(t, filepath.Join(root, nodeEntry)); got != first {
 		t.Errorf("after undo (-want +got):\n%s", cmp.Diff(first, got))
 	}
 	hosttest.EqualIn(t, "after undo", before, configured(t, root))
@@ -81,13 +80,13 @@ func TestSystemdBoot(t *testing.T) {
 	hosttest.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, spoil)), 0o755))
 	hosttest.NoError(t,
 		os.WriteFile(filepath.Join(root, spoil), []byte("#!/bin/sh\n[ \"$1\" = add ] || exit 0\necho nothing > \"$3\"/initrd.img-\"$2\"\n"), 0o755))
-	good := read(t, image)
+	good := hosttest.Read(t, image)
 	_, talk, status := inDebian(t, root, gpustack, "host", "prepare", "--root", root, "--rebuild", "--yes")
 	if status != 1 || !strings.Contains(talk, image[len(root):]) {
 		t.Errorf("with a spoilt initramfs: exit status %d: %s", status, talk)
 	}
-	hosttest.EqualIn(t, "the spoilt initramfs has stayed", good, read(t, image))
-	if got := read(t, filepath.Join(root, nodeEntry)); got != want {
+	hosttest.EqualIn(t, "the spoilt initramfs has stayed", good, hosttest.Read(t, image))
+	if got := hosttest.Read(t, filepath.Join(root, nodeEntry)); got != want {
 		t.Errorf("its entry (-want +got):\n%s", cmp.Diff(want, got))
 	}
 }
@@ -107,8 +106,7 @@ func bootctl(t *testing.T, root string) {
 	if err := json.Unmarshal([]byte(strings.Trim(out, "[]\n")), &theirs); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	r, err := host.NewRoot(root)
-	hosttest.NoError(t, err)
+	r := hosttest.Root(t, root)
 	loader, err := boot.ReadSystemdBoot(r)
 	hosttest.NoError(t, err)
 	ours, err := loader.Entries(r)

@@ -17,7 +17,7 @@ import (
 func editFile(t testing.TB, root, name, from, to string) {
 	t.Helper()
 	file := filepath.Join(root, name)
-	text := read(t, file)
+	text := hosttest.Read(t, file)
 	if !strings.Contains(text, from) {
 		t.Fatalf("%s: no %q in %q", name, from, text)
 	}
@@ -38,7 +38,7 @@ func rewritten(t testing.TB, root string) {
 	}
 	run(t, "grub-editenv", env, "set", "boot_success=1", "saved_entry=f00d-later", "kernelopts="+opts+" audit=1")
 	editFile(t, root, "boot/loader/entries/f00d-kept.conf", " ro", "  ro audit=1")
-	later := "version 4.18.0-999\nlinux /vmlinuz-later\noptions " + strings.TrimSpace(read(t, filepath.Join(root, "etc/kernel/cmdline"))) + "\n"
+	later := "version 4.18.0-999\nlinux /vmlinuz-later\noptions " + strings.TrimSpace(hosttest.Read(t, filepath.Join(root, "etc/kernel/cmdline"))) + "\n"
 	hosttest.NoError(t, os.WriteFile(filepath.Join(root, "boot/loader/entries/f00d-later.conf"), []byte(later), 0o644))
 }
 

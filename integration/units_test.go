@@ -21,7 +21,7 @@ func testUnits(t *testing.T, dir string) {
 	argv := []string{"verify", "--man=no", "--recursive-errors=yes", "--root=" + dir}
 	for _, file := range files {
 		name := filepath.Base(file)
-		hosttest.EqualIn(t, name, read(t, file), read(t, filepath.Join(installed, name)))
+		hosttest.EqualIn(t, name, hosttest.Read(t, file), hosttest.Read(t, filepath.Join(installed, name)))
 		argv = append(argv, name)
 		page := strings.TrimSuffix(strings.TrimSuffix(name, ".service"), ".timer") + ".8"
 		if _, err := os.Stat(filepath.Join(dir, "usr/share/man/man8", page)); err != nil {

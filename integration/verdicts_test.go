@@ -15,12 +15,12 @@ import (
 func TestVerdicts(t *testing.T) {
 	const recorded = "../nova/novacheck/testdata/verdicts.json"
 	path := filepath.Join(t.TempDir(), "verdicts.json")
-	hosttest.NoError(t, os.WriteFile(path, []byte(read(t, recorded)), 0o600))
+	hosttest.NoError(t, os.WriteFile(path, []byte(hosttest.Read(t, recorded)), 0o600))
 	out, err := exec.Command("/usr/bin/python3", "record_nova.py", path).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
 	hosttest.EqualIn(t, "another Nova than the one that was recorded? See CONTRIBUTING.md",
-		strings.Split(read(t, recorded), "\n"), strings.Split(read(t, path), "\n"))
+		strings.Split(hosttest.Read(t, recorded), "\n"), strings.Split(hosttest.Read(t, path), "\n"))
 }

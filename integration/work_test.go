@@ -28,7 +28,7 @@ func TestScanOpens(t *testing.T) {
 		trace := filepath.Join(t.TempDir(), "trace")
 		args := append([]string{"-f", "-e", "trace=openat", "-o", trace, gpustack, "host", "scan", "-o", "json", "--root", root}, test.args...)
 		list := run(t, "strace", args...)
-		opens := strings.Count(read(t, trace), "openat(")
+		opens := strings.Count(hosttest.Read(t, trace), "openat(")
 		if listed := strings.Count(list, "\n{\"address\""); opens > test.most || opens < listed {
 			t.Errorf("%q: %d files were opened for %d of %d functions, want at most %d", test.args, opens, listed, functions, test.most)
 		}
@@ -42,7 +42,7 @@ func TestObservesOnce(t *testing.T) {
 		trace := filepath.Join(t.TempDir(), "trace")
 		strace := []string{"-f", "-e", "trace=openat", "-o", trace, gpustack}
 		try(t, exec.Command("strace", append(append(strace, args...), "--root", root)...))
-		return func(file string) int { return strings.Count(read(t, trace), file+`", O_`) }
+		return func(file string) int { return strings.Count(hosttest.Read(t, trace), file+`", O_`) }
 	}
 	talk, twins := unpack(t, examples(t)["talk-2xk4200.txtar"]), unpack(t, examples(t)["workstation-twins.txtar"])
 	whole := opens(talk, "host", "scan", "--all")("driver_override")

@@ -24,17 +24,14 @@ func TestHCA(t *testing.T) {
 		}
 		return text
 	}
-	devices, _, err := pci.Scan(hosttest.Lay(t, "symlink "+dir+"0c:00.1/physfn -> ../0000:0c:00.0\nsymlink "+dir+"62:00.1/physfn -> ../0000:62:00.0\n"+
+	devices := hosttest.Devices(t, hosttest.Lay(t, "symlink "+dir+"0c:00.1/physfn -> ../0000:0c:00.0\nsymlink "+dir+"62:00.1/physfn -> ../0000:62:00.0\n"+
 		function("0c:00.0", "0x101b", "8", "1")+function("0c:00.1", "0x101c", "", "")+
 		function("12:00.0", "0x101b", "8", "0")+function("54:00.0", "0x101b", "8", "0")+
 		function("60:00.0", "0x101b", "8", "0")+function("61:00.0", "0x101b", "8", "0")+
 		function("64:00.0", "0x101b", "8", "0")+function("65:00.0", "0x101b", "8", "0")+
-		function("62:00.0", "0x101b", "8", "1")+function("62:00.1", "0x101c", "", "")), pci.Options{})
-	hosttest.NoError(t, err)
+		function("62:00.0", "0x101b", "8", "1")+function("62:00.1", "0x101c", "", "")))
 	address := func(s string) pci.Address {
-		a, err := pci.ParseAddress(s)
-		hosttest.NoError(t, err)
-		return a
+		return hosttest.Address(t, s)
 	}
 	vf, err := pci.ParseID("101c")
 	hosttest.NoError(t, err)

@@ -28,9 +28,7 @@ func scanned(t *testing.T, functions ...string) []pci.Device {
 			fmt.Fprintf(&tree, "-- %s/sriov_totalvfs --\n%s\n", dir, vfs)
 		}
 	}
-	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-	hosttest.NoError(t, err)
-	return devices
+	return hosttest.Devices(t, hosttest.Lay(t, tree.String()))
 }
 
 func alias(name, product, more string) string {

@@ -165,8 +165,7 @@ func TestHosts(t *testing.T) {
 				fmt.Fprintf(&tree, "-- %s/sriov_totalvfs --\n%s\n", dir, vfs)
 			}
 		}
-		devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-		hosttest.NoError(t, err)
+		devices := hosttest.Devices(t, hosttest.Lay(t, tree.String()))
 		return nova.Host{Name: name, Devices: devices}
 	}
 	ofContainers := func(h nova.Host, i int) nova.Host {
@@ -204,7 +203,7 @@ func TestHosts(t *testing.T) {
 
 // TestTwins: where a twin stays with the host, specs are by address.
 func TestTwins(t *testing.T) {
-	devices, _, err := pci.Scan(hosttest.Lay(t, `
+	devices := hosttest.Devices(t, hosttest.Lay(t, `
 -- sys/bus/pci/devices/0000:01:00.0/vendor --
 0x10de
 -- sys/bus/pci/devices/0000:01:00.0/device --
@@ -213,8 +212,7 @@ func TestTwins(t *testing.T) {
 0x10de
 -- sys/bus/pci/devices/0000:02:00.0/device --
 0x11b4
-`), pci.Options{})
-	hosttest.NoError(t, err)
+`))
 	first, second := devices[0].Address, devices[1].Address
 	a, err := nova.ParseAlias("K4200=10de:11b4")
 	hosttest.NoError(t, err)

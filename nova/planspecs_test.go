@@ -84,9 +84,7 @@ func twoCards(t *testing.T) []pci.Device {
 		dir := "sys/bus/pci/devices/0000:" + bus + ":00.0/"
 		tree.WriteString("-- " + dir + "class --\n0x030000\n-- " + dir + "vendor --\n0x10de\n-- " + dir + "device --\n0x11b4\n")
 	}
-	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-	hosttest.NoError(t, err)
-	return devices
+	return hosttest.Devices(t, hosttest.Lay(t, tree.String()))
 }
 
 // planSpecs plans a compute node's files, named below /etc/nova, and returns the [pci]
@@ -247,8 +245,7 @@ func TestRerunList(t *testing.T) {
 // TestInterfaceNames: a devname whose function is unknown is a warning beside an alias of a
 // network card, and one whose function is known counts as its address.
 func TestInterfaceNames(t *testing.T) {
-	devices, _, err := pci.Scan(hosttest.Lay(t, "-- sys/bus/pci/devices/0000:0a:00.0/class --\n0x020000\n-- sys/bus/pci/devices/0000:0a:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:0a:00.0/device --\n0x154d\n"), pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, hosttest.Lay(t, "-- sys/bus/pci/devices/0000:0a:00.0/class --\n0x020000\n-- sys/bus/pci/devices/0000:0a:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:0a:00.0/device --\n0x154d\n"))
 	for _, test := range []struct {
 		name       string
 		interfaces map[string]pci.Address

@@ -65,8 +65,7 @@ func TestVendors(t *testing.T) {
 			}
 			o := nova.Options{Role: nova.Compute, Release: nova.Epoxy, ComputeNode: nova.ComputeNode{Devices: devices}}
 			for word := range strings.FieldsSeq(test.given) {
-				a, err := pci.ParseAddress("0000:" + word)
-				hosttest.NoError(t, err)
+				a := hosttest.Address(t, "0000:"+word)
 				o.Given = append(o.Given, a)
 			}
 			for word := range strings.FieldsSeq(test.alias) {

@@ -29,8 +29,7 @@ import (
 func TestConnectionErrorsHaveHints(t *testing.T) {
 	dir := t.TempDir()
 	hosttest.NoError(t, os.Mkdir(filepath.Join(dir, "etc"), 0o755))
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, dir)
 	closed := listen(t, nil)
 	expired := certificate(t, "127.0.0.1", time.Now().Add(-time.Hour))
 	right := certificate(t, "127.0.0.1", time.Now().Add(time.Hour))

@@ -21,9 +21,7 @@ func machine(t testing.TB, files map[string]string) host.Root {
 		file := filepath.Join(dir, name)
 		hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)))
 	}
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
-	return root
+	return hosttest.Root(t, dir)
 }
 
 func TestParseURL(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,9 +23,8 @@ import (
 // named, no other is, and each imports only what the map permits. Then it adds to what is imported
 // one import at a time that the map does not permit.
 func TestCodeMap(t *testing.T) {
-	text, err := os.ReadFile(top + "/docs/code-map.md")
-	hosttest.NoError(t, err)
-	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	text := hosttest.Read(t, top+"/docs/code-map.md")
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) > 120 {
 		t.Errorf("%d lines, more than 120", len(lines))
 	}
@@ -35,7 +33,7 @@ func TestCodeMap(t *testing.T) {
 			t.Errorf("%d columns, more than 110: %s", n, line)
 		}
 	}
-	m, code, tests := newCodeMap(t, string(text)), packages(t), testImports(t)
+	m, code, tests := newCodeMap(t, text), packages(t), testImports(t)
 	for name := range code {
 		// Helpers of tests may be named in the line of another package.
 		helper := regexp.MustCompile(`\b` + strings.TrimPrefix(name, "integration/") + `\b`)

@@ -323,9 +323,8 @@ func TestFlavorTest(t *testing.T) {
 
 // TestFlavorTestShown: the README shows of a test what it prints.
 func TestFlavorTestShown(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(top, "README.md"))
-	hosttest.NoError(t, err)
-	_, after, found := strings.Cut(string(readme), "# gpustack flavor test gpu.k4200.2 --image debian-12 ")
+	readme := hosttest.Read(t, filepath.Join(top, "README.md"))
+	_, after, found := strings.Cut(readme, "# gpustack flavor test gpu.k4200.2 --image debian-12 ")
 	_, after, _ = strings.Cut(after, "\n")
 	shown, _, ends := strings.Cut(after, "\nctl1# ")
 	stdout, stderr, status := runTrial(t, trialCloud(t, 96), unprivilegedEnv(t), trialArgs()...)

@@ -41,9 +41,7 @@ func unpack(t *testing.T, dir, example, more string) {
 
 func example(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../examples/" + name + ".txtar")
-	hosttest.NoError(t, err)
-	return string(text)
+	return hosttest.Read(t, "../../examples/"+name+".txtar")
 }
 
 // TestHintsLeadSomewhere plays the hints of each kind of refusal: each command is accepted.
@@ -161,8 +159,7 @@ func laid(t *testing.T, tree, more string) shape {
 	t.Helper()
 	dir := t.TempDir()
 	unpack(t, dir, tree, more)
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, dir)
 	return shape{root: root}
 }
 

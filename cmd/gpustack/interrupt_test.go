@@ -85,9 +85,8 @@ func questions() map[string]func(t *testing.T) question {
 			q := onNode("entry 1 (host prepare) is rolled back;", "recover now?", "host", "prepare")(t)
 			gpustack(t, slices.Concat(q.args, []string{"--yes"})...)
 			entry := filepath.Join(q.args[3], "var/lib/gpustack/journal/0001.json")
-			text, err := os.ReadFile(entry)
-			hosttest.NoError(t, err)
-			hosttest.NoError(t, os.WriteFile(entry, []byte(strings.Replace(string(text), `"status": "done"`, `"status": "applying"`, 1)), 0o600))
+			text := hosttest.Read(t, entry)
+			hosttest.NoError(t, os.WriteFile(entry, []byte(strings.Replace(text, `"status": "done"`, `"status": "applying"`, 1)), 0o600))
 			return q
 		},
 		"flavor create": onCloud("create flavor gpu.k4200.2; 2 requests", "make these requests?", "flavor", "create", "K4200:2"),
@@ -305,10 +304,9 @@ func TestInterruptedRequest(t *testing.T) {
 			if test.again {
 				close(goOn)
 			}
-			text, err := os.ReadFile(talk)
-			hosttest.NoError(t, err)
+			text := hosttest.Read(t, talk)
 			want := "gpustack: interrupted: ending the running step; a second interrupt stops at once\n" + test.want
-			if status := cmd.ProcessState.ExitCode(); status != test.status || !strings.HasSuffix(string(text), want) {
+			if status := cmd.ProcessState.ExitCode(); status != test.status || !strings.HasSuffix(text, want) {
 				t.Errorf("%s, want exit status %d, %q:\n%s", cmd.ProcessState, test.status, want, text)
 			}
 		})

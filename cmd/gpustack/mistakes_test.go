@@ -164,9 +164,8 @@ func TestMistakes(t *testing.T) {
 	if *update {
 		hosttest.NoError(t, os.WriteFile(mistakesFile, []byte(page.String()), 0o644))
 	}
-	text, err := os.ReadFile(mistakesFile)
-	hosttest.NoError(t, err)
-	hosttest.EqualIn(t, "testdata/mistakes.md (-file +printed), -update writes it", string(text), page.String())
+	text := hosttest.Read(t, mistakesFile)
+	hosttest.EqualIn(t, "testdata/mistakes.md (-file +printed), -update writes it", text, page.String())
 }
 
 const mistakesHead = `# Mistakes, and what gpustack answers

@@ -44,9 +44,8 @@ func reopen(t *testing.T, journal, status string) {
 		t.Fatal(entries, err)
 	}
 	last := entries[len(entries)-1]
-	text, err := os.ReadFile(last)
-	hosttest.NoError(t, err)
-	hosttest.NoError(t, os.WriteFile(last, []byte(strings.Replace(string(text), `"status": "done"`, `"status": "`+status+`"`, 1)), 0o600))
+	text := hosttest.Read(t, last)
+	hosttest.NoError(t, os.WriteFile(last, []byte(strings.Replace(text, `"status": "done"`, `"status": "`+status+`"`, 1)), 0o600))
 }
 
 // TestDocumentOfFailure: a change that is not as planned when it is read back ends with its plan

@@ -131,9 +131,8 @@ func TestPagesAreRun(t *testing.T) {
 	hosttest.NoError(t, err)
 	run := map[string]int{}
 	for _, script := range scripts {
-		text, err := os.ReadFile(script)
-		hosttest.NoError(t, err)
-		for _, m := range regexp.MustCompile(`(?m)^page (\S+ \d+) `).FindAllStringSubmatch(string(text), -1) {
+		text := hosttest.Read(t, script)
+		for _, m := range regexp.MustCompile(`(?m)^page (\S+ \d+) `).FindAllStringSubmatch(text, -1) {
 			run[m[1]]++
 		}
 	}

@@ -15,11 +15,10 @@ import (
 // TestFleetCronRecipe: the loop of docs/fleet.md for cron keeps each document that gpustack has
 // printed, also with exit status 2, and of a command that failed the document of the last time.
 func TestFleetCronRecipe(t *testing.T) {
-	text, err := os.ReadFile("../../docs/fleet.md")
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, "../../docs/fleet.md")
 	const folder = "/srv/gpustack"
 	recipe := ""
-	for _, fence := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(text, -1) {
+	for _, fence := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch([]byte(text), -1) {
 		if bytes.Contains(fence[1], []byte("for k in scan check guests")) {
 			recipe = string(fence[1])
 		}

@@ -44,8 +44,7 @@ func (*folders) Mode(string, fs.FileMode)   {}
 func recorded(t *testing.T) (root host.Root, dir string, read *folders) {
 	t.Helper()
 	dir = layTalk(t)
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root = hosttest.Root(t, dir)
 	read = &folders{listed: map[string]int{}, attributes: map[string]int{}}
 	return root.Recorded(read), dir, read
 }

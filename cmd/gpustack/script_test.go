@@ -62,9 +62,8 @@ func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/script/*.txtar")
 	hosttest.NoError(t, err)
 	for _, script := range scripts {
-		text, err := os.ReadFile(script)
-		hosttest.NoError(t, err)
-		for _, set := range regexp.MustCompile(`(?m)^(?:\[[^]]*\] )?env (.*)$`).FindAllStringSubmatch(string(text), -1) {
+		text := hosttest.Read(t, script)
+		for _, set := range regexp.MustCompile(`(?m)^(?:\[[^]]*\] )?env (.*)$`).FindAllStringSubmatch(text, -1) {
 			for word := range strings.FieldsSeq(set[1]) {
 				if name, _, _ := strings.Cut(word, "="); !slices.Contains(scriptVariables(), name) {
 					t.Errorf("%s sets %s, which scriptVariables does not have", script, name)

@@ -80,11 +80,10 @@ func readShapes(t *testing.T) (shapes []shape) {
 		t.Fatalf("%d shapes: %v", len(files), err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		hosttest.NoError(t, err)
+		text := hosttest.Read(t, file)
 		s := shape{name: strings.TrimSuffix(filepath.Base(file), ".txtar")}
 		sources := 0
-		for line := range strings.Lines(string(txtar.Parse(text).Comment)) {
+		for line := range strings.Lines(string(txtar.Parse([]byte(text)).Comment)) {
 			line = strings.TrimSpace(line)
 			if subject, ok := strings.CutPrefix(line, "# subject: "); ok {
 				s.subject = subject
@@ -97,7 +96,7 @@ func readShapes(t *testing.T) (shapes []shape) {
 			t.Errorf("%s: the comment at its head needs lines \"# subject: rdma\" (or containers) and \"# source: …\"", file)
 			continue
 		}
-		s.root = hosttest.Lay(t, string(text))
+		s.root = hosttest.Lay(t, text)
 		shapes = append(shapes, s)
 	}
 	return shapes
@@ -158,9 +157,7 @@ func (s shape) runHere(t *testing.T, line string) (o output) {
 		}
 	}()
 	read := func(f *os.File) string {
-		text, err := os.ReadFile(f.Name())
-		hosttest.NoError(t, err)
-		return string(text)
+		return hosttest.Read(t, f.Name())
 	}
 	o.stdout, o.stderr = read(stdout), read(stderr)
 	if strings.Contains(o.stdout+o.stderr, "\u2800") {
@@ -174,8 +171,7 @@ func (s shape) runHere(t *testing.T, line string) (o output) {
 func (s shape) fill(t *testing.T, line string) string {
 	t.Helper()
 	if strings.Contains(line, " GPU") {
-		devices, _, err := pci.Scan(s.root, pci.Options{})
-		hosttest.NoError(t, err)
+		devices := hosttest.Devices(t, s.root)
 		if i := slices.IndexFunc(devices, func(d pci.Device) bool { return d.IsNVIDIAGPU() }); i >= 0 {
 			line = strings.ReplaceAll(line, " GPU", " "+devices[i].Address.String())
 		}
@@ -218,9 +214,8 @@ func TestShapes(t *testing.T) {
 				hosttest.NoError(t, os.WriteFile(file, txtar.Format(&got), 0o644))
 				return
 			}
-			want, err := os.ReadFile(file)
-			hosttest.NoError(t, err)
-			hosttest.EqualIn(t, file+"; -update writes it", strings.Split(string(want), "\n"), strings.Split(string(txtar.Format(&got)), "\n"))
+			want := hosttest.Read(t, file)
+			hosttest.EqualIn(t, file+"; -update writes it", strings.Split(want, "\n"), strings.Split(string(txtar.Format(&got)), "\n"))
 		})
 	}
 }
@@ -265,8 +260,7 @@ func TestShapesSurvive(t *testing.T) {
 // lines returns command lines for the shape: ADDRESS is each function that is no bridge.
 func (s shape) lines(t *testing.T, of []string) (lines []string) {
 	t.Helper()
-	devices, _, err := pci.Scan(s.root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, s.root)
 	devices = slices.DeleteFunc(devices, func(d pci.Device) bool { return d.Class != nil && d.Class.IsBridge() })
 	if len(devices) == 0 {
 		t.Fatal("the shape has no PCI function")

@@ -27,8 +27,7 @@ import (
 func TestSnapshotPlans(t *testing.T) {
 	t.Parallel()
 	const adapter = "0000:0c:00.0"
-	pf, err := pci.ParseAddress(adapter)
-	hosttest.NoError(t, err)
+	pf := hosttest.Address(t, adapter)
 	commands, files := hosttest.HCA{Address: adapter, Device: "mlx5_0", Total: 8, LinkLayer: "Ethernet", Class: "0200"}.Archive()
 	root := hosttest.Lay(t, commands+hosttest.Server{CPU: "GenuineIntel", More: files + `-- sys/devices/pci0000:0c/0000:0c:00.0/net/eth7/address --
 b8:ce:f6:00:12:34
@@ -130,9 +129,7 @@ func replayed(t *testing.T, root host.Root) host.Root {
 	node.ReadAll(t.Context(), newNode(&u, root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))))
 	dir := filepath.Join(t.TempDir(), "again")
 	hosttest.NoError(t, tree.Unpack(dir))
-	again, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
-	return again
+	return hosttest.Root(t, dir)
 }
 
 // rdmaPlan returns what plans options of rdma prepare.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -104,9 +103,8 @@ func TestWidth(t *testing.T) {
 	for name, selection := range exampleSelections() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			text, err := os.ReadFile("../../examples/" + name + ".txtar")
-			hosttest.NoError(t, err)
-			s := shape{name: name, root: hosttest.Lay(t, string(text))}
+			text := hosttest.Read(t, "../../examples/"+name+".txtar")
+			s := shape{name: name, root: hosttest.Lay(t, text)}
 			fits(t, s, "host prepare"+selection+" --dry-run")
 			all(t, s, append(before, both...)...)
 			changes := []string{"host prepare" + selection + " --yes"}
@@ -133,9 +131,8 @@ func TestWidth(t *testing.T) {
 		for path := range args.Commands(a.Commands) {
 			paths = append(paths, path)
 		}
-		text, err := os.ReadFile("../../examples/talk-2xk4200.txtar")
-		hosttest.NoError(t, err)
-		s := shape{root: hosttest.Lay(t, string(text))}
+		text := hosttest.Read(t, "../../examples/talk-2xk4200.txtar")
+		s := shape{root: hosttest.Lay(t, text)}
 		for _, path := range paths {
 			fits(t, s, path+" --help")
 			fits(t, s, "help "+path)
@@ -146,8 +143,7 @@ func TestWidth(t *testing.T) {
 // first returns the address of the first function of the shape that is no bridge.
 func (s shape) first(t *testing.T) string {
 	t.Helper()
-	devices, _, err := pci.Scan(s.root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, s.root)
 	return devices[slices.IndexFunc(devices, func(d pci.Device) bool { return d.Class != nil && !d.Class.IsBridge() })].Address.String()
 }
 

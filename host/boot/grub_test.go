@@ -35,9 +35,7 @@ func grubTree(t testing.TB, files map[string]string, dropIns bool) host.Root {
 	for name, text := range files {
 		put(t, filepath.Join(dir, "etc/default", name), text)
 	}
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
-	return root
+	return hosttest.Root(t, dir)
 }
 
 func put(t testing.TB, file, text string) {

@@ -185,9 +185,8 @@ func FuzzParse(f *testing.F) {
 	f.Add(text)
 	f.Add([]byte(`{"cdiVersion":"0.5.0","kind":"a/b","devices":[{"name":"c","containerEdits":{"deviceNodes":[null]}}],"containerEdits":{}}`))
 	for _, file := range sets {
-		data, err := os.ReadFile(file)
-		hosttest.NoError(f, err)
-		for _, part := range strings.Split(string(data), " --\n")[1:] {
+		data := hosttest.Read(f, file)
+		for _, part := range strings.Split(data, " --\n")[1:] {
 			content, _, _ := strings.Cut(part, "\n-- ")
 			f.Add([]byte(content + "\n"))
 		}

@@ -37,9 +37,8 @@ func readSets(t *testing.T) []set {
 	}
 	var all []set
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		hosttest.NoError(t, err)
-		s := set{name: strings.TrimSuffix(filepath.Base(file), ".txtar"), text: string(data)}
+		data := hosttest.Read(t, file)
+		s := set{name: strings.TrimSuffix(filepath.Base(file), ".txtar"), text: data}
 		for _, line := range strings.Split(s.text, "\n") {
 			if name, ok := strings.CutPrefix(line, "# ask "); ok {
 				s.ask = name
@@ -142,9 +141,8 @@ func TestSets(t *testing.T) {
 	if *update {
 		hosttest.NoError(t, os.WriteFile(file, []byte(golden.String()), 0o644))
 	}
-	want, err := os.ReadFile(file)
-	hosttest.NoError(t, err)
-	hosttest.Equal(t, string(want), golden.String())
+	want := hosttest.Read(t, file)
+	hosttest.Equal(t, want, golden.String())
 }
 
 // relink makes /var/run a link to /run that stays in the tree, for the library, which reads

@@ -15,8 +15,7 @@ import (
 // TestPermit: a change of files, and its undo, are refused before anything changes where Permit
 // does not permit what they lead to.
 func TestPermit(t *testing.T) {
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, t.TempDir())
 	inUse := errors.New("in use")
 	refused := ""
 	files := change.Files{Root: root, Permit: func(plan edit.Changes) ([]pci.Identity, error) {

@@ -153,9 +153,7 @@ func like(t *testing.T, master host.Root) host.Root {
 	t.Helper()
 	dir := t.TempDir()
 	hosttest.NoError(t, os.CopyFS(dir, os.DirFS(master.Path("/"))))
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
-	return root
+	return hosttest.Root(t, dir)
 }
 
 // inMemory has the root file system need no disk.
@@ -964,8 +962,7 @@ func TestBecameConsole(t *testing.T) {
 	if _, err := plan(t, root, selection.Options{}); err == nil {
 		t.Error("the console is planned for guests")
 	}
-	a, err := pci.ParseAddress("0000:01:00.0")
-	hosttest.NoError(t, err)
+	a := hosttest.Address(t, "0000:01:00.0")
 	p, err := plan(t, root, selection.Options{Allow: []pci.Address{a}})
 	hosttest.NoError(t, err)
 	for _, f := range p.Functions {

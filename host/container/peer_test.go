@@ -67,11 +67,9 @@ func parts(t *testing.T, root host.Root, spec *specs.Spec) (names []string, edit
 // both give containers all that compute needs, and testdata/nvidia-ctk/compared.txt has the rest.
 func TestNvidiaSpecs(t *testing.T) {
 	t.Parallel()
-	tree, err := os.ReadFile("testdata/nvidia-ctk/tree.txtar")
-	hosttest.NoError(t, err)
-	root := hosttest.Lay(t, string(tree))
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	tree := hosttest.Read(t, "testdata/nvidia-ctk/tree.txtar")
+	root := hosttest.Lay(t, tree)
+	devices := hosttest.Devices(t, root)
 	driver, err := nvidia.Read(root, devices)
 	hosttest.NoError(t, err)
 	record := machine.Containers{}
@@ -88,9 +86,8 @@ func TestNvidiaSpecs(t *testing.T) {
 	}
 	var compared strings.Builder
 	for _, version := range []string{"1.18.2", "1.20.0"} {
-		data, err := os.ReadFile("testdata/nvidia-ctk/" + version + ".json")
-		hosttest.NoError(t, err)
-		spec, problems := cdi.Parse(version, data)
+		data := hosttest.Read(t, "testdata/nvidia-ctk/"+version+".json")
+		spec, problems := cdi.Parse(version, []byte(data))
 		if spec == nil || problems != nil {
 			t.Fatal(problems)
 		}
@@ -114,7 +111,6 @@ func TestNvidiaSpecs(t *testing.T) {
 	if *update {
 		hosttest.NoError(t, os.WriteFile(golden, []byte(compared.String()), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	hosttest.NoError(t, err)
-	hosttest.Equal(t, string(want), compared.String())
+	want := hosttest.Read(t, golden)
+	hosttest.Equal(t, want, compared.String())
 }

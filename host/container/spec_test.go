@@ -14,7 +14,6 @@ import (
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
 	"gpustack/host/nvidia"
-	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
 
@@ -68,8 +67,7 @@ func gpuOfDriver(version string) string {
 // specOf returns the spec of the GPU of a tree.
 func specOf(t *testing.T, root host.Root, static bool) container.Specs {
 	t.Helper()
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	driver, err := nvidia.Read(root, devices)
 	hosttest.NoError(t, err)
 	d := devices[0]

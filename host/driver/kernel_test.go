@@ -231,9 +231,7 @@ func scan(t testing.TB, root host.Root) []pci.Device {
 
 func address(t testing.TB, s string) pci.Address {
 	t.Helper()
-	a, err := pci.ParseAddress("0000:" + s)
-	hosttest.NoError(t, err)
-	return a
+	return hosttest.Address(t, "0000:"+s)
 }
 
 // host gives each function back to the host's driver.

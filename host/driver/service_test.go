@@ -175,9 +175,8 @@ func services(t testing.TB, root host.Root) string {
 		files, err := filepath.Glob(root.Path(pattern))
 		hosttest.NoError(t, err)
 		for _, f := range files {
-			data, err := os.ReadFile(f)
-			hosttest.NoError(t, err)
-			text += filepath.Base(f) + " " + string(data)
+			data := hosttest.Read(t, f)
+			text += filepath.Base(f) + " " + data
 		}
 	}
 	return text

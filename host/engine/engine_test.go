@@ -12,8 +12,7 @@ import (
 
 func runner(t *testing.T) host.Runner {
 	t.Helper()
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	return host.Runner{Root: root, Dirs: []string{t.TempDir()}}
 }
 

@@ -83,13 +83,6 @@ const (
 	pf, vf  = "0000:0c:00.0", "0000:0c:00.2"
 )
 
-func address(t *testing.T, s string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(s)
-	hosttest.NoError(t, err)
-	return a
-}
-
 // archive returns the machine with a use of a function.
 func archive(t *testing.T, vfs bool, links, files, mounts string) string {
 	t.Helper()
@@ -139,9 +132,11 @@ func archive(t *testing.T, vfs bool, links, files, mounts string) string {
 
 func recorded(t *testing.T) *rdma.Record {
 	t.Helper()
-	p := rdma.Prepared{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{}, Driver: "mlx5_core", LinkLayer: rdma.LinkEthernet, Use: rdma.ForContainers}
+	p := rdma.Prepared{Address: hosttest.Address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{}, Driver: "mlx5_core",
+		LinkLayer: rdma.LinkEthernet, Use: rdma.ForContainers}
 	for i := range 2 {
-		p.VFs = append(p.VFs, rdma.PreparedVF{Index: i, Address: address(t, fmt.Sprintf("0000:0c:00.%d", 2+i)), ProductID: 0x101c, Driver: "mlx5_core"})
+		p.VFs = append(p.VFs, rdma.PreparedVF{Index: i, Address: hosttest.Address(t, fmt.Sprintf("0000:0c:00.%d", 2+i)), ProductID: 0x101c,
+			Driver: "mlx5_core"})
 	}
 	return &rdma.Record{Schema: host.Schema, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{p}, Files: []rdma.File{}}
 }
@@ -270,7 +265,7 @@ func paths() []path {
 	}
 	ofAdapter := func(o func(a pci.Address) rdmaprepare.Options) func(*testing.T, host.Root, []pci.Address) error {
 		return func(t *testing.T, root host.Root, allow []pci.Address) error {
-			options := o(address(t, pf))
+			options := o(hosttest.Address(t, pf))
 			options.Allow = allow
 			m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), options)
 			hosttest.NoError(t, err)
@@ -299,14 +294,16 @@ func paths() []path {
 			return err
 		}},
 		{"host bind, carried out, undone and recovered", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
-			_, _, err := gate.Drivers(root, allow, nil)([]driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}})
+			_, _, err := gate.Drivers(root, allow, nil)([]driver.Change{{Address: hosttest.Address(t, pf), Before: driver.State{Driver: "mlx5_core"},
+				After: driver.State{Driver: machine.VFIO}}})
 			return err
 		}},
 		{"undo of host bind", now, false, func(t *testing.T, root host.Root, allow []pci.Address) error {
 			m := machine.ObserveDrivers(root, true)
 			uses, err := machine.ObserveUses(root, m.Devices.Value, false)
 			hosttest.NoError(t, err)
-			p := driver.Plan{Changes: []driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "mlx5_core"}, After: driver.State{Driver: machine.VFIO}}}}
+			p := driver.Plan{Changes: []driver.Change{{Address: hosttest.Address(t, pf), Before: driver.State{Driver: "mlx5_core"},
+				After: driver.State{Driver: machine.VFIO}}}}
 			_, err = bind.Refuse(m, p, uses, true)
 			return errors.Join(err, bind.Needed(m, p, allow))
 		}},
@@ -326,12 +323,13 @@ func paths() []path {
 		{"container prepare --hca", role, false, func(t *testing.T, root host.Root, _ []pci.Address) error {
 			m, err := containerprepare.Observe(root, machine.ObserveRecord(root, nil, true))
 			hosttest.NoError(t, err)
-			_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, pf)}})
+			_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{hosttest.Address(t, pf)}})
 			return err
 		}},
 		{"undo that adds to the record of host prepare", atBoot, false, permit(func(t *testing.T, root host.Root) (edit.Change, error) {
-			text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO, Selected: []pci.Address{address(t, pf)}, Functions: []machine.Function{
-				{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Driver: machine.VFIO, By: machine.ByAddress}}}, nil)
+			text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO, Selected: []pci.Address{hosttest.Address(t, pf)},
+				Functions: []machine.Function{
+					{Address: hosttest.Address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Driver: machine.VFIO, By: machine.ByAddress}}}, nil)
 			if err != nil {
 				return edit.Change{}, err
 			}
@@ -400,7 +398,7 @@ func TestPaths(t *testing.T) {
 			if p.vfs {
 				at = vf
 			}
-			allow := []pci.Address{address(t, at)}
+			allow := []pci.Address{hosttest.Address(t, at)}
 			for name, row := range matrix {
 				root := hosttest.Lay(t, inState(t, name, p.vfs, at))
 				got := free
@@ -526,7 +524,7 @@ func TestAskers(t *testing.T) {
 
 // TestHint: no hint names a command that the gate would refuse.
 func TestHint(t *testing.T) {
-	a, b := address(t, pf), address(t, vf)
+	a, b := hosttest.Address(t, pf), hosttest.Address(t, vf)
 	role := pci.RoleVF
 	h := gate.Host{Devices: pci.Devices{{Address: a}, {Address: b, SRIOV: pci.SRIOV{Role: &role, PF: &a}}}}
 	hint := func(err error) string {
@@ -576,14 +574,14 @@ func TestClaim(t *testing.T) {
 	root := hosttest.Lay(t, archive(t, false, links, files, inMemory))
 	var log []string
 	refuse := ""
-	ask := gate.Drivers(root, []pci.Address{address(t, pf)}, func(disk string) (func() error, error) {
+	ask := gate.Drivers(root, []pci.Address{hosttest.Address(t, pf)}, func(disk string) (func() error, error) {
 		if disk == refuse {
 			return nil, guard.ErrClaimed
 		}
 		log = append(log, "claim "+disk)
 		return func() error { log = append(log, "release "+disk); return nil }, nil
 	})
-	change := []driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "nvme"}, After: driver.State{Driver: machine.VFIO}}}
+	change := []driver.Change{{Address: hosttest.Address(t, pf), Before: driver.State{Driver: "nvme"}, After: driver.State{Driver: machine.VFIO}}}
 	_, release, err := ask(change)
 	if err != nil || !slices.Equal(log, []string{"claim /dev/nvme0n1", "claim /dev/nvme1n1"}) {
 		t.Errorf("%q, %v", log, err)
@@ -626,7 +624,7 @@ func TestUnbound(t *testing.T) {
 			lifted, release, err := gate.Drivers(hosttest.Lay(t, tree), nil, func(disk string) (func() error, error) {
 				t.Errorf("claims %s", disk)
 				return nil, guard.ErrClaimed
-			})([]driver.Change{{Address: address(t, test.function), After: driver.State{Driver: test.after}, Any: test.any}})
+			})([]driver.Change{{Address: hosttest.Address(t, test.function), After: driver.State{Driver: test.after}, Any: test.any}})
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
@@ -652,17 +650,19 @@ func TestClaimMultipath(t *testing.T) {
 	links += "symlink " + subsystem + "/nvme0 -> ../../../" + strings.TrimPrefix(controller, "sys/devices/") + "\n"
 	files := "-- " + controller + "/nvme0c0n1/hidden --\n1\n-- " + subsystem + "/nvme0n1/hidden --\n0\n-- " + subsystem + "/nvme0n1/dev --\n259:0\n-- " +
 		subsystem + "/nvme0n1/nvme0n1p1/dev --\n259:1\n-- " + subsystem + "/nvme0n1/nvme0n1p1/partition --\n1\n"
-	change := []driver.Change{{Address: address(t, pf), Before: driver.State{Driver: "nvme"}, After: driver.State{Driver: machine.VFIO}}}
+	change := []driver.Change{{Address: hosttest.Address(t, pf), Before: driver.State{Driver: "nvme"}, After: driver.State{Driver: machine.VFIO}}}
 	var claimed []string
 	claim := func(disk string) (func() error, error) {
 		claimed = append(claimed, disk)
 		return func() error { return nil }, nil
 	}
-	if _, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, inMemory)), []pci.Address{address(t, pf)}, claim)(change); err != nil || !slices.Equal(claimed, []string{"/dev/nvme0n1"}) {
+	_, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, inMemory)), []pci.Address{hosttest.Address(t, pf)}, claim)(change)
+	if err != nil || !slices.Equal(claimed, []string{"/dev/nvme0n1"}) {
 		t.Errorf("idle: %q, %v", claimed, err)
 	}
 	claimed = nil
-	_, _, err := gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, inMemory+"/dev/nvme0n1p1 /data ext4 rw 0 0\n")), []pci.Address{address(t, pf)}, claim)(change)
+	_, _, err = gate.Drivers(hosttest.Lay(t, archive(t, false, links, files, inMemory+"/dev/nvme0n1p1 /data ext4 rw 0 0\n")),
+		[]pci.Address{hosttest.Address(t, pf)}, claim)(change)
 	if want := pf + ": its disk /dev/nvme0n1 is claimed: /dev/nvme0n1p1 is mounted at /data"; err == nil || err.Error() != want || claimed != nil {
 		t.Errorf("mounted: %q, %v, want %s", claimed, err, want)
 	}
@@ -672,9 +672,8 @@ func TestClaimMultipath(t *testing.T) {
 // from returning or from being offered to containers.
 func TestUnread(t *testing.T) {
 	root := hosttest.Lay(t, archive(t, false, "", "", "too few\n"))
-	a := address(t, pf)
-	scanned, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	a := hosttest.Address(t, pf)
+	scanned := hosttest.Devices(t, root)
 	for _, kind := range gate.Kinds() {
 		_, _, err := gate.Observe(root, scanned, []gate.Leaving{{Address: a, Kind: kind}})
 		if minds := kind == gate.AtBoot || kind == gate.Now || kind == gate.Removed; (err != nil) != minds {
@@ -692,7 +691,7 @@ func TestAskKernel(t *testing.T) {
 	links, files, _ := disk(pf, "")
 	root := hosttest.Lay(t, archive(t, false, links, files, inMemory))
 	var needs guard.Needs
-	if warnings, err := gate.AskKernel(root, &needs, nil, address(t, pf)); err != nil || warnings != nil || needs.Claims != nil {
+	if warnings, err := gate.AskKernel(root, &needs, nil, hosttest.Address(t, pf)); err != nil || warnings != nil || needs.Claims != nil {
 		t.Errorf("a tree: %v, %v, %v", warnings, err, needs.Claims)
 	}
 }

@@ -72,7 +72,7 @@ func TestRecordedAllow(t *testing.T) {
 
 // TestAllowedOfContract: a contract allows the functions that it names, with their identities.
 func TestAllowedOfContract(t *testing.T) {
-	a, b := address(t, pf), address(t, vf)
+	a, b := hosttest.Address(t, pf), hosttest.Address(t, vf)
 	r := gate.Records{Guests: &machine.Contract{Functions: []machine.Function{{Address: a, VendorID: 0x8086, ProductID: 0x1592}}, Allowed: []pci.Address{a, b}}}
 	if of := r.Allowed().Recorded; len(of) != 1 || of[0].Address != a || *of[0].ProductID != 0x1592 {
 		t.Errorf("%+v", of)
@@ -87,7 +87,8 @@ func TestBackOut(t *testing.T) {
 	unbooted := text[:at] + text[at+strings.Index(text[at:], "}]}\n")+len("}]}\n"):]
 	more := recorded(t)
 	for i := 2; i < 4; i++ {
-		more.Adapters[0].VFs = append(more.Adapters[0].VFs, rdma.PreparedVF{Index: i, Address: address(t, fmt.Sprintf("0000:0c:00.%d", 2+i)), ProductID: 0x101c, Driver: "mlx5_core"})
+		more.Adapters[0].VFs = append(more.Adapters[0].VFs, rdma.PreparedVF{Index: i, Address: hosttest.Address(t, fmt.Sprintf("0000:0c:00.%d", 2+i)),
+			ProductID: 0x101c, Driver: "mlx5_core"})
 	}
 	const refused = pf + ": its VF " + vf + " has a network interface in use: eth9 is up"
 	for name, test := range map[string]struct {
@@ -120,11 +121,10 @@ func TestBackOut(t *testing.T) {
 // asked asks the gate of the adapter, which would leave now, with what is lifted on the machine.
 func asked(t *testing.T, root host.Root) error {
 	t.Helper()
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	allowed, err := gate.ReadAllowed(root)
 	hosttest.NoError(t, err)
-	leaving := gate.Leaving{Address: address(t, pf), Kind: gate.Now, Whole: true}
+	leaving := gate.Leaving{Address: hosttest.Address(t, pf), Kind: gate.Now, Whole: true}
 	h, _, err := gate.Observe(root, devices, []gate.Leaving{leaving})
 	hosttest.NoError(t, err)
 	_, err = h.Leave(machine.Uses{}, allowed, leaving)
@@ -134,7 +134,7 @@ func asked(t *testing.T, root host.Root) error {
 // TestRestored: a record that is restored takes no function that has come into use since: neither
 // one that --allow has named for it, nor one that only its ids match.
 func TestRestored(t *testing.T) {
-	at, other := address(t, pf), pci.Address{Bus: 0x0d}
+	at, other := hosttest.Address(t, pf), pci.Address{Bus: 0x0d}
 	contract := func(f machine.Function, allowed ...pci.Address) *edit.File {
 		f.Driver, f.Path, f.Members = machine.VFIO, []pci.Address{}, []pci.Address{}
 		text, err := machine.RecordText(&machine.Contract{Driver: machine.VFIO, Selected: []pci.Address{f.Address}, Allowed: append([]pci.Address{}, allowed...),
@@ -192,7 +192,7 @@ func TestUndoneAllow(t *testing.T) {
 		hosttest.EqualIn(t, when, want, got)
 	}
 	is("recorded", refused)
-	allow := gate.Allowed{Functions: []pci.Address{address(t, pf)}}
+	allow := gate.Allowed{Functions: []pci.Address{hosttest.Address(t, pf)}}
 	permit := func(p edit.Changes) ([]pci.Identity, error) { return gate.Permit(root, p, allow) }
 	engine := change.Engine{Store: change.Machine(root), Kinds: []change.Kind{change.Files{Root: root, Permit: permit}}, Run: func(context.Context, host.Program) error { return nil }}
 	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)

@@ -32,7 +32,7 @@ func TestRules(t *testing.T) {
 	nic := func(want string) function { return function{"0000:86:00.0", "0200", "15b3", "mlx5_core", want} }
 	nvme := func(want string) function { return function{"0000:87:00.0", "0108", "144d", "nvme", want} }
 	of := func(f function, change func(*guard.Needs, pci.Address)) func(*guard.Needs) {
-		return func(n *guard.Needs) { change(n, address(t, f.address)) }
+		return func(n *guard.Needs) { change(n, hosttest.Address(t, f.address)) }
 	}
 	for name, test := range map[string]struct {
 		functions []function
@@ -42,10 +42,10 @@ func TestRules(t *testing.T) {
 		"a card with all that Turing has": {functions: []function{gpu, {"0000:84:00.1", "0403", "", "snd_hda_intel", leaves}, {"0000:84:00.2", "0c03", "", "xhci_hcd", leaves},
 			{"0000:84:00.3", "0c80", "", "nvidia-gpu", leaves}}},
 		"a keyboard at the card's USB": {functions: []function{gpu, {"0000:84:00.2", "0c03", "", "xhci_hcd", asks}},
-			needs: func(n *guard.Needs) { n.Below[address(t, "0000:84:00.2")] = "USB device 1-1 (keyboard)" }},
+			needs: func(n *guard.Needs) { n.Below[hosttest.Address(t, "0000:84:00.2")] = "USB device 1-1 (keyboard)" }},
 		"an accelerator": {functions: []function{{"0000:84:00.0", "1200", "", "habanalabs", leaves}}},
 		"an accelerator with a network interface": {functions: []function{{"0000:84:00.0", "1200", "", "habanalabs", asks}},
-			needs: func(n *guard.Needs) { n.Below[address(t, "0000:84:00.0")] = "interface eth5" }},
+			needs: func(n *guard.Needs) { n.Below[hosttest.Address(t, "0000:84:00.0")] = "interface eth5" }},
 		"an APU": {functions: []function{{"0000:84:00.0", "0300", "1002", "amdgpu", asks}, {"0000:84:00.1", "0403", "1002", "snd_hda_intel", asks},
 			{"0000:84:00.2", "1080", "1002", "ccp", asks}, {"0000:84:00.3", "0c03", "1002", "xhci_hcd", asks}}},
 		"another vendor's audio in the slot": {functions: []function{gpu, {"0000:84:00.1", "0403", "8086", "snd_hda_intel", asks}}},
@@ -71,11 +71,11 @@ func TestRules(t *testing.T) {
 		"an NIC, and a boot over the network":          {functions: []function{gpu, nic(never)}, needs: func(n *guard.Needs) { n.Root.Network = "ip=dhcp on the kernel command line" }},
 		"a disk with a network below it, and such a boot": {functions: []function{gpu, {"0000:87:00.0", "0c03", "1912", "xhci_hcd", never}},
 			needs: func(n *guard.Needs) {
-				n.Root.Network, n.Links[address(t, "0000:87:00.0")] = "iBFT", up("eth7", "")
+				n.Root.Network, n.Links[hosttest.Address(t, "0000:87:00.0")] = "iBFT", up("eth7", "")
 			}},
 		"a USB disk, and a root that is lost": {functions: []function{gpu, {"0000:87:00.0", "0c03", "1912", "xhci_hcd", never}},
 			needs: func(n *guard.Needs) {
-				n.Root.Lost, n.Disks[address(t, "0000:87:00.0")] = "ZFS", []string{"sdb"}
+				n.Root.Lost, n.Disks[hosttest.Address(t, "0000:87:00.0")] = "ZFS", []string{"sdb"}
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,8 @@ func TestRules(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				devices = append(devices, pci.Device{Address: address(t, f.address), Class: &class, VendorID: &vendor, Driver: &f.driver, IOMMUGroup: &group, Parent: &above})
+				devices = append(devices, pci.Device{Address: hosttest.Address(t, f.address), Class: &class, VendorID: &vendor, Driver: &f.driver,
+					IOMMUGroup: &group, Parent: &above})
 			}
 			h := gate.Host{Devices: devices, Needs: guard.Needs{Root: guard.Root{Needs: map[pci.Address]string{}}, Claims: map[pci.Address][]guard.Claimant{},
 				Links: map[pci.Address]guard.Links{}, Below: map[pci.Address]string{}, Disks: map[pci.Address][]string{}}}
@@ -129,7 +130,7 @@ func TestRules(t *testing.T) {
 // functions of its card remain.
 func TestWords(t *testing.T) {
 	class, vendor, name, group := pci.Class(0x0200), pci.ID(0x15b3), "mlx5_core", 56
-	a, b := address(t, "0000:c3:00.0"), address(t, "0000:c3:00.1")
+	a, b := hosttest.Address(t, "0000:c3:00.0"), hosttest.Address(t, "0000:c3:00.1")
 	h := gate.Host{Devices: pci.Devices{{Address: a, Class: &class, VendorID: &vendor, Driver: &name, IOMMUGroup: &group}, {Address: b, Class: &class, VendorID: &vendor, Driver: &name}}}
 	h.Needs.Links = map[pci.Address]guard.Links{a: {Interfaces: []guard.Interface{{Name: "eth4", Up: true}}}}
 	refused := h.Ask(gate.Allowed{}, gate.Leaving{Address: a, Kind: gate.AtBoot, Apart: true}).Refused
@@ -161,8 +162,8 @@ func TestPartSelected(t *testing.T) {
 }
 
 func testPartSelected(t *testing.T, class pci.Class) {
-	display, vendor, amd, pf := pci.Class(0x0300), pci.NVIDIA, pci.ID(0x1002), address(t, "0000:85:00.0")
-	gpu, part, vf := address(t, "0000:84:00.0"), address(t, "0000:84:00.1"), address(t, "0000:85:02.0")
+	display, vendor, amd, pf := pci.Class(0x0300), pci.NVIDIA, pci.ID(0x1002), hosttest.Address(t, "0000:85:00.0")
+	gpu, part, vf := hosttest.Address(t, "0000:84:00.0"), hosttest.Address(t, "0000:84:00.1"), hosttest.Address(t, "0000:85:02.0")
 	devices := pci.Devices{{Address: gpu, Class: &display, VendorID: &vendor}, {Address: part, Class: &class, VendorID: &vendor},
 		{Address: pf, Class: &display, VendorID: &amd}, {Address: vf, Class: &display, VendorID: &amd, SRIOV: pci.SRIOV{PF: &pf}}}
 	s := gate.Selection{Selected: []pci.Address{part, vf}, All: []pci.Address{gpu, part, vf}, Kind: gate.AtBoot}

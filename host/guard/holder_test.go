@@ -7,7 +7,6 @@ import (
 
 	"gpustack/host/guard"
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 )
 
 // users is a machine with processes that have devices open: two NVIDIA GPUs at
@@ -74,8 +73,7 @@ func TestHolders(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, users+test.files)
-			devices, _, err := pci.Scan(root, pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, root)
 			holders, err := guard.Holders(root, devices)
 			hosttest.NoError(t, err)
 			var got strings.Builder
@@ -187,8 +185,7 @@ python3
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, gpus+test.links+numbers+test.files)
-			devices, _, err := pci.Scan(root, pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, root)
 			holders, err := guard.Holders(root, devices)
 			got := ""
 			for _, h := range holders {

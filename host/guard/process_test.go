@@ -18,8 +18,7 @@ import (
 // TestEnded: what the kernel answers of a zombie, and of a process that is gone, says that it has
 // ended. The same error of a process that runs does not.
 func TestEnded(t *testing.T) {
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	mounts := func(pid int) error { _, err := root.ReadTable(host.ProcessFile(pid, "mounts")); return err }
 	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^$")
 	hosttest.NoError(t, child.Start())
@@ -75,8 +74,7 @@ func TestEnded(t *testing.T) {
 // TestFirstThread: of a process whose first thread has ended, this kernel shows the mounts and the
 // files by its other threads.
 func TestFirstThread(t *testing.T) {
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	child := exec.CommandContext(t.Context(), "/proc/self/exe")
 	child.Env = append(os.Environ(), "GPUSTACK_TEST_END_FIRST_THREAD=1")
 	hosttest.NoError(t, child.Start())

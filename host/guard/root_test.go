@@ -34,8 +34,7 @@ func layParts(t *testing.T, parts ...string) (host.Root, pci.Devices) {
 		archive = strings.ReplaceAll(archive, " "+link[1]+"/", " sys/"+link[2]+"/")
 	}
 	root := hosttest.Lay(t, archive)
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	return root, devices
 }
 

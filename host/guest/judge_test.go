@@ -38,8 +38,7 @@ func functions(t testing.TB, texts ...string) []pci.Address {
 	t.Helper()
 	var list []pci.Address
 	for _, text := range texts {
-		a, err := pci.ParseAddress(text)
-		hosttest.NoError(t, err)
+		a := hosttest.Address(t, text)
 		list = append(list, a)
 	}
 	return list

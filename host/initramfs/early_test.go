@@ -20,13 +20,6 @@ import (
 
 var update = flag.Bool("update", false, "write what comes out into testdata")
 
-func address(t testing.TB, text string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(text)
-	hosttest.NoError(t, err)
-	return a
-}
-
 // byIDs binds by modprobe's ids= option alone; twins are identical devices bound by address, one of
 // them to another driver.
 func byIDs() initramfs.Early {
@@ -41,11 +34,11 @@ func twins(t testing.TB) initramfs.Early {
 	vendor, product := pci.ID(0x10de), pci.ID(0x16eb)
 	e.ByAddress = []initramfs.Function{
 		{
-			Address: address(t, "0000:65:00.0"), Path: "/sys/devices/pci0000:64/0000:64:00.0/0000:65:00.0", Vendor: 0x10de, Product: 0x2342,
+			Address: hosttest.Address(t, "0000:65:00.0"), Path: "/sys/devices/pci0000:64/0000:64:00.0/0000:65:00.0", Vendor: 0x10de, Product: 0x2342,
 			SubsystemVendor: &vendor, Subsystem: &product, Driver: "nvgrace_gpu_vfio_pci",
 		},
 		{
-			Address: address(t, "0000:65:00.1"), Path: "/sys/devices/pci0000:64/0000:64:00.0/0000:65:00.1", Vendor: 0x10de, Product: 0x10f8,
+			Address: hosttest.Address(t, "0000:65:00.1"), Path: "/sys/devices/pci0000:64/0000:64:00.0/0000:65:00.1", Vendor: 0x10de, Product: 0x10f8,
 			Driver: "vfio-pci",
 		},
 	}
@@ -72,9 +65,8 @@ func TestPlan(t *testing.T) {
 				if *update {
 					hosttest.NoError(t, os.WriteFile(golden, txtar.Format(got), 0o644))
 				}
-				want, err := os.ReadFile(golden)
-				hosttest.NoError(t, err)
-				hosttest.Equal(t, string(want), string(txtar.Format(got)))
+				want := hosttest.Read(t, golden)
+				hosttest.Equal(t, want, string(txtar.Format(got)))
 			})
 		}
 	}

@@ -138,8 +138,7 @@ func readText(t testing.TB, image string) (Content, error) {
 	t.Helper()
 	dir := t.TempDir()
 	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "initrd"), []byte(image), 0o644))
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, dir)
 	return Read(root, "/initrd", func(name string) bool { return strings.HasSuffix(name, "wanted") })
 }
 
@@ -337,8 +336,7 @@ func TestCompressedFaults(t *testing.T) {
 // TestReadUnreadable: a missing image is an error, not an empty image.
 func TestReadUnreadable(t *testing.T) {
 	dir := t.TempDir()
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, dir)
 	if _, err := Read(root, "/boot/initrd", Wanted); !host.IsAbsent(err) || !strings.HasPrefix(err.Error(), "/boot/initrd: ") {
 		t.Errorf("%v", err)
 	}

@@ -43,8 +43,7 @@ type memoryTest struct {
 
 func newMemoryTest(t *testing.T) *memoryTest {
 	t.Helper()
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, t.TempDir())
 	m := &memoryTest{T: t, root: root, later: time.Hour, program: "1.0"}
 	m.write(imageName, scriptImage("first"))
 	return m
@@ -212,10 +211,9 @@ func TestSameHash(t *testing.T) {
 			m := newMemoryTest(t)
 			m.later = 0
 			m.run("first")
-			text, err := os.ReadFile(m.file())
-			hosttest.NoError(t, err)
+			text := hosttest.Read(t, m.file())
 			// Only the memory has this name.
-			marked := bytes.Replace(text, []byte(`lib/modules/6.1/vfio_pci.ko`), []byte(`lib/modules/6.1/vfio_zzz.ko`), 1)
+			marked := bytes.Replace([]byte(text), []byte(`lib/modules/6.1/vfio_pci.ko`), []byte(`lib/modules/6.1/vfio_zzz.ko`), 1)
 			m.write(memoryDir+"/"+memoryFile, string(marked))
 			again(m)
 			memory := m.memory()

@@ -74,8 +74,7 @@ func TestViability(t *testing.T) {
 01:00.1 - 10de pcieport`, "unknown; 01:00.1 bound to pcieport, and its class is unknown: only a bridge would not block"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			devices, _, err := pci.Scan(hosttest.Lay(t, group(test.functions)), pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, hosttest.Lay(t, group(test.functions)))
 			groups := iommu.Groups(devices)
 			if len(groups) != 1 || groups[0].Number != 7 || len(groups[0].Members) != len(devices) {
 				t.Fatalf("groups %+v", groups)
@@ -115,8 +114,7 @@ func TestReadState(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, "mkdir sys/bus/pci/devices\n"+test.tree)
-			devices, _, err := pci.Scan(root, pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, root)
 			state, warnings := iommu.ReadState(root, devices)
 			hosttest.Equal(t, test.want, fmt.Sprint(state.Enabled, " ", state.Groups))
 			hosttest.EqualIn(t, "warnings", fmt.Sprint(test.warnings), fmt.Sprint(warnings))

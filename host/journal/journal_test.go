@@ -309,8 +309,7 @@ func FuzzEntry(f *testing.F) {
 	}
 	f.Add([]byte(`{"schema":1,"kind":"journal entry","id":1,"changes":"files","status":"done","files":[{"name":"/x","back":[{"offset":-1,"length":-1,"text":null}]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		root, err := host.NewRoot(t.TempDir())
-		hosttest.NoError(t, err)
+		root := hosttest.Root(t, t.TempDir())
 		dir := root.Path("/var/lib/gpustack/journal")
 		hosttest.NoError(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(dir+"/0001.json", data, 0o600)))
 		entries, err := journal.Machine(root).List()

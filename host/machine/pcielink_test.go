@@ -39,8 +39,7 @@ func TestJudgeLinks(t *testing.T) {
 			}
 		}
 		root := hosttest.Lay(t, tree)
-		devices, _, err := pci.Scan(root, pci.Options{})
-		hosttest.NoError(t, err)
+		devices := hosttest.Devices(t, root)
 		l := pci.ReadPCIeLink(root, &devices[1])
 		f := machine.JudgeLinks(map[pci.Address]pci.PCIeLink{devices[1].Address: l}, "a GPU", machine.SlowCopies)[0]
 		if f.Seen != test.want || l.Err != nil {

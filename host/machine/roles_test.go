@@ -16,8 +16,7 @@ import (
 func TestRoles(t *testing.T) {
 	guests, _, err := machine.ReadRecord(hosttest.Lay(t, "-- var/lib/gpustack/contract.json --\n"+recorded+"\n"))
 	hosttest.NoError(t, err)
-	before, err := pci.ParseAddress("0000:83:00.0")
-	hosttest.NoError(t, err)
+	before := hosttest.Address(t, "0000:83:00.0")
 	containers := &machine.Containers{
 		Functions: []machine.ContainerFunction{{Address: before, VendorID: 0x10de, ProductID: 0x20b2, Path: []pci.Address{}}},
 		Files:     []machine.Hash{{Name: "/etc/cdi/gpustack-gpu.json", Hash: "0"}},
@@ -62,8 +61,7 @@ func TestRoles(t *testing.T) {
 			for a, want := range map[string]machine.Role{
 				"0000:83:00.0": machine.OfContainer, "0000:84:00.0": machine.OfGuest, "0000:85:00.0": machine.OfHost,
 			} {
-				at, err := pci.ParseAddress(a)
-				hosttest.NoError(t, err)
+				at := hosttest.Address(t, a)
 				if test.guests == nil && want == machine.OfGuest || test.containers == nil && want == machine.OfContainer {
 					want = machine.OfHost
 				}

@@ -187,7 +187,5 @@ func read(t *testing.T, name, text, key string) {
 
 func folder(t *testing.T) host.Root {
 	t.Helper()
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
-	return root
+	return hosttest.Root(t, t.TempDir())
 }

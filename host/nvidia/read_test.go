@@ -1,7 +1,6 @@
 package nvidia_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,16 +25,8 @@ func read(t *testing.T, root host.Root) nvidia.Driver {
 
 func lay(t *testing.T, name string) host.Root {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
-	hosttest.NoError(t, err)
-	return hosttest.Lay(t, string(text))
-}
-
-func address(t *testing.T, s string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(s)
-	hosttest.NoError(t, err)
-	return a
+	text := hosttest.Read(t, filepath.Join("testdata", name+".txtar"))
+	return hosttest.Lay(t, text)
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -55,9 +46,10 @@ func TestReadDebian(t *testing.T) {
 		Loaded: &nvidia.Module{Version: "535.261.03"},
 		OnDisk: []nvidia.DiskModule{{Kernel: "6.1.0-37-amd64", Running: true}},
 		GPUs: []nvidia.GPU{
-			{Address: address(t, "0000:27:00.0"), Minor: ptr(1), UUID: ptr("GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b"), Model: ptr("Tesla V100-SXM2-16GB")},
-			{Address: address(t, "0000:84:00.0"), Minor: ptr(0), Model: ptr("NVIDIA H100 80GB HBM3")},
-			{Address: address(t, "0000:a1:00.0")}, // sysfs shows it as bound
+			{Address: hosttest.Address(t, "0000:27:00.0"), Minor: ptr(1), UUID: ptr("GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b"),
+				Model: ptr("Tesla V100-SXM2-16GB")},
+			{Address: hosttest.Address(t, "0000:84:00.0"), Minor: ptr(0), Model: ptr("NVIDIA H100 80GB HBM3")},
+			{Address: hosttest.Address(t, "0000:a1:00.0")}, // sysfs shows it as bound
 		},
 		Majors: map[string]int{"nvidia": 195, "nvidia-frontend": 195, "nvidia-uvm": 509, "nvidia-caps": 510},
 		Nodes: []nvidia.DeviceNode{
@@ -87,8 +79,7 @@ func TestReadDebian(t *testing.T) {
 	hosttest.EqualIn(t, "recorded", want, read(t, root.Recorded(&tree)))
 	dir := t.TempDir()
 	hosttest.NoError(t, tree.Unpack(dir))
-	again, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	again := hosttest.Root(t, dir)
 	hosttest.EqualIn(t, "from the snapshot", want, read(t, again))
 }
 
@@ -120,7 +111,7 @@ func TestReadRHEL(t *testing.T) {
 	if l := got.Library("libnvidia-encode.so.1"); l != nil {
 		t.Errorf("libnvidia-encode.so.1: %+v", l)
 	}
-	a100 := address(t, "0000:17:00.0")
+	a100 := hosttest.Address(t, "0000:17:00.0")
 	if !got.MIG[a100] || len(got.MIG) != 1 {
 		t.Errorf("MIG: %v", got.MIG)
 	}
@@ -152,8 +143,7 @@ func TestFabricManager(t *testing.T) {
 		hosttest.EqualIn(t, name, test.want, read(t, root.Recorded(&tree)).FabricManager)
 		dir := t.TempDir()
 		hosttest.NoError(t, tree.Unpack(dir))
-		again, err := host.NewRoot(dir)
-		hosttest.NoError(t, err)
+		again := hosttest.Root(t, dir)
 		hosttest.EqualIn(t, name+": from the snapshot", test.want, read(t, again).FabricManager)
 	}
 }

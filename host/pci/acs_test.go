@@ -32,8 +32,7 @@ func TestSwitchedOff(t *testing.T) {
 				"symlink sys/bus/pci/devices/0000:00:01.0 -> ../../../devices/pci0000:00/0000:00:01.0\n" +
 				"-- " + bridge + gpu + "/class --\n0x030200\n-- " + bridge + "class --\n0x060400\n-- " + bridge + "config --\n" + test.config + "\n"
 			root := hosttest.Lay(t, tree)
-			devices, _, err := pci.Scan(root, pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, root)
 			got, err := devices.SwitchedOff(root, devices)
 			if err != nil || pci.Joined(got, " ") != test.want {
 				t.Errorf("%v, %v, want %s", got, err, test.want)

@@ -47,21 +47,14 @@ func TestParseAddress(t *testing.T) {
 func TestAddressOrder(t *testing.T) {
 	ordered := []string{"0000:00:00.0", "0000:00:00.1", "0000:00:01.0", "0000:0a:00.0", "0001:00:00.0", "10000:00:00.0"}
 	for i := range ordered[1:] {
-		a, b := address(t, ordered[i]), address(t, ordered[i+1])
+		a, b := hosttest.Address(t, ordered[i]), hosttest.Address(t, ordered[i+1])
 		if a.Compare(b) >= 0 || b.Compare(a) <= 0 || a.Compare(a) != 0 {
 			t.Errorf("%s does not come before %s", a, b)
 		}
 	}
-	if a := address(t, "84:00.0"); !a.SameSlot(address(t, "84:00.3")) || a.SameSlot(address(t, "84:01.0")) {
+	if a := hosttest.Address(t, "84:00.0"); !a.SameSlot(hosttest.Address(t, "84:00.3")) || a.SameSlot(hosttest.Address(t, "84:01.0")) {
 		t.Error("functions of a slot are those with its bus and slot number")
 	}
-}
-
-func address(t *testing.T, s string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(s)
-	hosttest.NoError(t, err)
-	return a
 }
 
 // kernelName is what pci_setup_device (drivers/pci/probe.c) can make of "%04x:%02x:

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 )
 
 // TestConsole: boot_vga, a framebuffer below the function, BOOTFB in its regions and boot_display each
@@ -34,8 +33,7 @@ func TestConsole(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tree := "-- " + at + "class --\n0x" + test.class + "00\n-- " + at + "vendor --\n0x1002\n-- " + at + "device --\n0x1586\n" + test.more
-			devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, hosttest.Lay(t, tree))
 			if d := devices[0]; d.ConsoleBy() != test.want || d.IsConsole() != (test.want != "") {
 				t.Errorf("%q, console: %v, want %q", d.ConsoleBy(), d.IsConsole(), test.want)
 			}

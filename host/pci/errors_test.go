@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
@@ -50,8 +49,7 @@ func TestReadErrors(t *testing.T) {
 				}
 				hosttest.NoError(t, err)
 			}
-			root, err := host.NewRoot(dir)
-			hosttest.NoError(t, err)
+			root := hosttest.Root(t, dir)
 			got, err := pci.ReadErrors(root, pci.Address{Bus: 0x84})
 			text := ""
 			if err != nil {

@@ -27,8 +27,7 @@ func TestParseGiven(t *testing.T) {
 // function.
 func TestLike(t *testing.T) {
 	device := func(address, vendor, product, name, class string) pci.Device {
-		a, err := pci.ParseAddress(address)
-		hosttest.NoError(t, err)
+		a := hosttest.Address(t, address)
 		v, _ := pci.ParseID(vendor)
 		p, _ := pci.ParseID(product)
 		c, _ := pci.ParseClass(class)

@@ -20,8 +20,7 @@ func TestIdentity(t *testing.T) {
 		"-- "+at+"/subsystem_vendor --\n0x15b3\n-- "+at+"/subsystem_device --\n0x0001\n"+
 		"-- sys/devices/pci0000:00/0000:00:01.0/class --\n0x060400\n"+
 		"-- sys/devices/pci0000:64/0000:64:00.5/pci10000:00/10000:00:02.0/10000:01:00.0/class --\n0x010802\n")
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	a, bridge := devices[1].Address, devices[0].Address
 	id := func(n uint16) *pci.ID { v := pci.ID(n); return &v }
 	recorded := pci.Identity{Address: a, VendorID: id(0x15b3), ProductID: id(0x101b), SubsystemVendorID: id(0x15b3), SubsystemID: id(1), Path: []pci.Address{bridge}}

@@ -51,8 +51,7 @@ func TestInspect(t *testing.T) {
 				"/sys/bus/pci/devices/0000:01:00.0/resource: not a regular file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a, err := pci.ParseAddress("0000:01:00.0")
-			hosttest.NoError(t, err)
+			a := hosttest.Address(t, "0000:01:00.0")
 			all, err := pci.Inspect(hosttest.Lay(t, test.tree), []pci.Address{a})
 			i := all[a]
 			answers, bars := i.Answers, "null"

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/host/snapshot"
@@ -154,8 +153,7 @@ func TestNamesAreRecordedInPart(t *testing.T) {
 	list := "-- usr/share/misc/pci.ids --\n0001  Unused\n10de  NVIDIA\n\t11b4  Card [K4200]\n\t11b5  Unused\nC 03  Display\n\t00  VGA\n\t01  Unused\n"
 	var tree snapshot.Tree
 	root := hosttest.Lay(t, list+twoFunctions).Recorded(&tree)
-	before, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	before := hosttest.Devices(t, root)
 	var b strings.Builder
 	hosttest.NoError(t, tree.Write(&b, snapshot.Txtar))
 	if strings.Contains(b.String(), "Unused") {
@@ -179,8 +177,7 @@ func FuzzNames(f *testing.F) {
 		hosttest.NoError(f, os.WriteFile(filepath.Join(folder, name), []byte(value), 0o600))
 	}
 	file := filepath.Join(tree, "names")
-	root, err := host.NewRoot(tree)
-	hosttest.NoError(f, err)
+	root := hosttest.Root(f, tree)
 	f.Fuzz(func(t *testing.T, list []byte) {
 		hosttest.NoError(t, os.WriteFile(file, list, 0o600))
 		devices, _, err := pci.Scan(root, pci.Options{PCIIDs: file})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
@@ -298,8 +297,7 @@ func FuzzAttributes(f *testing.F) {
 	tree := f.TempDir()
 	folder := filepath.Join(tree, dir)
 	hosttest.NoError(f, os.MkdirAll(folder, 0o755))
-	root, err := host.NewRoot(tree)
-	hosttest.NoError(f, err)
+	root := hosttest.Root(f, tree)
 	f.Fuzz(func(t *testing.T, value []byte) {
 		for _, name := range names {
 			hosttest.NoError(t, os.WriteFile(filepath.Join(folder, name), value, 0o600))

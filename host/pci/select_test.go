@@ -28,7 +28,7 @@ func functions(t *testing.T, table string) []pci.Device {
 		field := strings.Fields(line)
 		var d pci.Device
 		vendor, product, _ := strings.Cut(field[2], ":")
-		d.Address = address(t, field[0])
+		d.Address = hosttest.Address(t, field[0])
 		d.Class = parsed(t, pci.ParseClass, field[1])
 		d.VendorID = parsed(t, pci.ParseID, vendor)
 		d.ProductID = parsed(t, pci.ParseID, product)

@@ -168,8 +168,7 @@ func TestMediated(t *testing.T) {
 	// Without the list of all, by what the GPU shows.
 	root = hosttest.Lay(t, "mkdir sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-63/devices/c0ffee\nmkdir sys/bus/pci/devices/0000:84:00.0/mdev_supported_types/nvidia-64\n"+
 		"-- sys/bus/pci/devices/0000:84:00.0/class --\n0x030200\n")
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	if mediated, err = pci.ReadMediated(root, devices); err != nil || mediated[gpu] != 1 {
 		t.Errorf("%v, %v", mediated, err)
 	}

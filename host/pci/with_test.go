@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 )
 
@@ -108,7 +109,7 @@ func TestCards(t *testing.T) {
 				devices[1].SRIOV = pci.SRIOV{Role: &role, PF: &devices[0].Address}
 			}
 			var all []pci.Device
-			for _, a := range devices.Expand([]pci.Address{address(t, "0000:"+test.selected)}) {
+			for _, a := range devices.Expand([]pci.Address{hosttest.Address(t, "0000:"+test.selected)}) {
 				all = append(all, *devices.At(a))
 			}
 			companions := matching(devices, devices.IsCompanion)

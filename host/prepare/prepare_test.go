@@ -187,9 +187,8 @@ func hold(t *testing.T, name string, archive *txtar.Archive) {
 	if *update {
 		hosttest.NoError(t, os.WriteFile(golden, got, 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	hosttest.NoError(t, err)
-	hosttest.EqualIn(t, name, string(want), string(got))
+	want := hosttest.Read(t, golden)
+	hosttest.EqualIn(t, name, want, string(got))
 }
 
 // TestVariations are machines that differ from the usual one in a single thing.
@@ -276,8 +275,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			opts := selection.Options{Add: selectors(t, test.add...), Remove: selectors(t, test.remove...)}
 			for _, a := range test.allow {
-				address, err := pci.ParseAddress(a)
-				hosttest.NoError(t, err)
+				address := hosttest.Address(t, a)
 				opts.Allow = append(opts.Allow, address)
 			}
 			_, err := plan(t, hosttest.Lay(t, test.text), opts)

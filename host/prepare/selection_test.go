@@ -263,9 +263,8 @@ func TestNoneKeepsArguments(t *testing.T) {
 	}
 	options := func(t *testing.T, root host.Root) string {
 		t.Helper()
-		text, err := os.ReadFile(root.Path(entry))
-		hosttest.NoError(t, err)
-		_, line, _ := strings.Cut(string(text), "\noptions ")
+		text := hosttest.Read(t, root.Path(entry))
+		_, line, _ := strings.Cut(text, "\noptions ")
 		return strings.TrimSuffix(line, "\n")
 	}
 	root := lay(t)

@@ -113,8 +113,7 @@ func TestReadNoGIDs(t *testing.T) {
 func TestReadWhole(t *testing.T) {
 	t.Parallel()
 	root := hosttest.Lay(t, hosttest.Fabric([]hosttest.HCA{{Address: "0000:0c:00.0", Driver: "vfio-pci"}, {Address: "0000:4b:00.0", Driver: "vfio-pci"}}, ""))
-	whole, err := pci.ParseAddress("0000:0c:00.0")
-	hosttest.NoError(t, err)
+	whole := hosttest.Address(t, "0000:0c:00.0")
 	s := read(t, root, rdma.Options{Whole: []pci.Address{whole}})
 	if len(s.Adapters) != 1 || s.Adapters[0].Title() != "0000:0c:00.0" || s.Adapters[0].Driver != "vfio-pci" || s.Adapters[0].NUMANode == nil {
 		t.Errorf("%+v", s.Adapters)
@@ -191,8 +190,7 @@ func TestScan(t *testing.T) {
 		"0000:4b:00.0": "0000:4b:00.0: not an RDMA adapter: it has no RDMA device and is bound to vfio-pci",
 		"0000:99:00.0": "0000:99:00.0: no such PCI function",
 	} {
-		a, err := pci.ParseAddress(text)
-		hosttest.NoError(t, err)
+		a := hosttest.Address(t, text)
 		if err := rdma.NotAdapter(a, devices); err.Error() != want {
 			t.Errorf("%q, want %q", err, want)
 		}

@@ -3,7 +3,6 @@ package rdma_test
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
@@ -159,7 +158,5 @@ func readShape(t *testing.T, name string) rdma.Stack {
 // shape returns the tree of a machine of a real shape.
 func shape(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../integration/testdata/shapes/" + name + ".txtar")
-	hosttest.NoError(t, err)
-	return string(text)
+	return hosttest.Read(t, "../../integration/testdata/shapes/"+name+".txtar")
 }

@@ -44,8 +44,7 @@ func TestCompanions(t *testing.T) {
 			var devices pci.Devices
 			nvidia, above := pci.NVIDIA, pci.Address{}
 			for _, f := range test.functions {
-				a, err := pci.ParseAddress(f.address)
-				hosttest.NoError(t, err)
+				a := hosttest.Address(t, f.address)
 				d := pci.Device{Address: a, VendorID: &nvidia, Class: &f.class, Parent: &above}
 				if f.group != 0 {
 					d.IOMMUGroup = &f.group

@@ -32,8 +32,7 @@ func TestStates(t *testing.T) {
 		id := uuid
 		h := guest.Holder{PID: 42, Command: "qemu-system-x86", UUID: &id, Functions: []pci.Address{}}
 		for _, f := range functions {
-			a, err := pci.ParseAddress(f)
-			hosttest.NoError(t, err)
+			a := hosttest.Address(t, f)
 			h.Functions = append(h.Functions, a)
 		}
 		return machine.Uses{Guests: guest.Report{Holders: []guest.Holder{h}, Guests: []guest.Guest{}}}
@@ -115,8 +114,7 @@ func TestStates(t *testing.T) {
 					fmt.Fprintf(&files, "-- %s/%s --\n%s\n", at, name, value)
 				}
 			}
-			devices, _, err := pci.Scan(hosttest.Lay(t, links.String()+files.String()), pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, hosttest.Lay(t, links.String()+files.String()))
 			var on host.Bool
 			if test.off {
 				on = host.No
@@ -142,9 +140,7 @@ func TestStates(t *testing.T) {
 // states as if they were not recorded.
 func TestStatesOfChanged(t *testing.T) {
 	address := func(s string) pci.Address {
-		a, err := pci.ParseAddress(s)
-		hosttest.NoError(t, err)
-		return a
+		return hosttest.Address(t, s)
 	}
 	for _, now := range []string{"0000:05:00.0", "0000:01:00.1"} {
 		nvidia, quadro, display := pci.ID(0x10de), pci.ID(0x11b4), pci.Class(0x0300)

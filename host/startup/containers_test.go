@@ -93,7 +93,7 @@ func (c *compute) record(static bool, functions ...string) {
 	c.t.Helper()
 	r := observed.Containers{Options: observed.ContainerOptions{Static: static}, Files: []observed.Hash{}}
 	for _, name := range functions {
-		f := observed.ContainerFunction{Address: address(c.t, name), VendorID: 0x10de, ProductID: 0x20b2, Path: []pci.Address{}}
+		f := observed.ContainerFunction{Address: hosttest.Address(c.t, name), VendorID: 0x10de, ProductID: 0x20b2, Path: []pci.Address{}}
 		if name == adapter {
 			f.VendorID, f.ProductID, f.HCA = 0x15b3, 0x101b, true
 		}
@@ -425,7 +425,7 @@ func TestOfferVFs(t *testing.T) {
 	t.Parallel()
 	c := newCompute(t)
 	_, record := server(t, rdma.ForContainers)
-	record.Adapters[0].Address, record.Adapters[0].VFs[0].Address = address(t, "0000:0b:00.0"), address(t, adapter)
+	record.Adapters[0].Address, record.Adapters[0].VFs[0].Address = hosttest.Address(t, "0000:0b:00.0"), hosttest.Address(t, adapter)
 	text, err := record.Text()
 	hosttest.NoError(t, err)
 	c.write(rdma.RecordFile, string(text))

@@ -79,7 +79,7 @@ func TestGuestFunction(t *testing.T) {
 			k.must(os.Symlink("../../../../"+above+disk, k.root.Path("sys/bus/pci/devices/"+disk)))
 			k.must(os.MkdirAll(k.root.Path("sys/class/block"), 0o755))
 			k.must(os.Symlink("../../"+strings.TrimPrefix(above, "sys/")+disk+"/nvme/nvme0/nvme0n1", k.root.Path("sys/class/block/nvme0n1")))
-			a := address(t, disk)
+			a := hosttest.Address(t, disk)
 			c := machine.Contract{Driver: machine.VFIO, Selected: []pci.Address{a}, Allowed: []pci.Address{a}, Arguments: []string{}, Files: []machine.Hash{},
 				Functions: []machine.Function{{Address: a, VendorID: 0x144d, ProductID: 0xa824, Path: []pci.Address{}, Members: []pci.Address{}, Driver: machine.VFIO, By: machine.ByService}}}
 			if test.change != nil {

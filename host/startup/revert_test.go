@@ -29,7 +29,7 @@ func TestResizedAlone(t *testing.T) {
 	hosttest.NoError(t, err)
 	k.taken()
 	other := record.Adapters[0]
-	other.Address, other.VFs = address(t, "0000:0d:00.0"), []rdma.PreparedVF{{Address: address(t, "0000:0d:00.1"), Driver: "vfio-pci"}}
+	other.Address, other.VFs = hosttest.Address(t, "0000:0d:00.0"), []rdma.PreparedVF{{Address: hosttest.Address(t, "0000:0d:00.1"), Driver: "vfio-pci"}}
 	record.Adapters[0].VFs = record.Adapters[0].VFs[:1]
 	record.Adapters, record.Netns = append(record.Adapters, other), rdma.NetnsExclusive
 	k.record(&record)
@@ -96,9 +96,9 @@ func TestAllowedRevert(t *testing.T) {
 	const refused = "its VF 0000:0c:00.1 has a network interface in use: ib1 is up"
 	hosttest.ContainsIn(t, "without --allow", refused, fmt.Sprint(permit(k, &record)))
 	m := k.machine()
-	m.Allowed = gate.Allowed{Functions: []pci.Address{address(t, vf)}}
+	m.Allowed = gate.Allowed{Functions: []pci.Address{hosttest.Address(t, vf)}}
 	lifted, err := startup.Permit(m, &record)
-	if err != nil || len(lifted) != 1 || lifted[0].Address != address(t, vf) {
+	if err != nil || len(lifted) != 1 || lifted[0].Address != hosttest.Address(t, vf) {
 		t.Errorf("%v, %v, want %v", lifted, err, vf)
 	}
 	k.record(&record)

@@ -185,9 +185,10 @@ func server(t *testing.T, use rdma.Use) (*kernel, rdma.Record) {
 	t.Helper()
 	root := hosttest.Lay(t, "mkdir sys/bus/pci/drivers/mlx5_core\nmkdir run\nsymlink proc/1/ns/pid -> pid:[4026531836]\nmkdir proc/1/fd\nmkdir proc/1/map_files\nmkdir sys/kernel/iommu_groups\n"+hosttest.Fabric([]hosttest.HCA{{Address: pf, Device: "mlx5_0", Total: 8}},
 		"-- proc/1/stat --\n1 (systemd) S 0 1 1 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n-- proc/1/comm --\nsystemd\n-- proc/1/cmdline --\n/sbin/init\n-- proc/1/cgroup --\n0::/init.scope\n-- proc/cmdline --\nquiet\n-- proc/mounts --\ntmpfs / tmpfs rw 0 0\n-- proc/sys/kernel/random/boot_id --\nb1\n-- "+above+pf+"/net/ib0/type --\n32\n-- "+above+pf+"/driver_override --\n(null)\n"))
-	a := rdma.Prepared{Address: address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{}, Driver: "mlx5_core", LinkLayer: rdma.LinkInfiniBand, Use: use}
+	a := rdma.Prepared{Address: hosttest.Address(t, pf), VendorID: 0x15b3, ProductID: 0x101b, Path: []pci.Address{}, Driver: "mlx5_core",
+		LinkLayer: rdma.LinkInfiniBand, Use: use}
 	for i := range 2 {
-		vf := rdma.PreparedVF{Index: i, Address: address(t, fmt.Sprintf("0000:0c:00.%d", i+1)), ProductID: 0x101c, Driver: "vfio-pci",
+		vf := rdma.PreparedVF{Index: i, Address: hosttest.Address(t, fmt.Sprintf("0000:0c:00.%d", i+1)), ProductID: 0x101c, Driver: "vfio-pci",
 			NodeGUID: guidOf(t, fmt.Sprintf("0e:42:a1:%02x:00:0c:00:00", i)), PortGUID: guidOf(t, fmt.Sprintf("0e:42:a1:%02x:01:0c:00:00", i))}
 		if use == rdma.ForContainers {
 			vf.Driver = "mlx5_core"
@@ -198,13 +199,6 @@ func server(t *testing.T, use rdma.Use) (*kernel, rdma.Record) {
 	r := rdma.Record{Schema: 1, Kind: rdma.RecordKind, Adapters: []rdma.Prepared{a}, Files: []rdma.File{}}
 	k.record(&r)
 	return k, r
-}
-
-func address(t *testing.T, text string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(text)
-	hosttest.NoError(t, err)
-	return a
 }
 
 // record writes the record, or removes it.
@@ -342,15 +336,15 @@ func TestRunFailures(t *testing.T) {
 			"driver 0000:0c:00.1 skipped,identity 0000:0c:00.2 done,driver 0000:0c:00.2 done", "refused", startup.ErrSteps, -1},
 		"numvfs":  {func(k *kernel, _ *rdma.Record) { k.fail = refuse("numvfs=2") }, none, "refused", startup.ErrSteps, 2},
 		"product": {func(_ *kernel, r *rdma.Record) { r.Adapters[0].ProductID = 0x1017 }, none, "0000:0c:00.0: is not the recorded function: it is 15b3:101b, not 15b3:1017", startup.ErrSteps, 0},
-		"path": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Path = []pci.Address{address(k.t, "0000:01:00.0")} }, none,
+		"path": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Path = []pci.Address{hosttest.Address(k.t, "0000:01:00.0")} }, none,
 			"0000:0c:00.0: is not the recorded function: the bridges above it are [], not [0000:01:00.0]", startup.ErrSteps, 0},
 		"board": {func(k *kernel, r *rdma.Record) {
 			k.must(os.WriteFile(filepath.Join(k.root.Path(above), pf, "subsystem_device"), []byte("0x0001\n"), 0o600))
 			r.Adapters[0].SubsystemID = new(pci.ID(2))
 		}, none, "0000:0c:00.0: is not the recorded function: it is on another board", startup.ErrSteps, 0},
-		"gone": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Address = address(k.t, "0000:0d:00.0") },
+		"gone": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Address = hosttest.Address(k.t, "0000:0d:00.0") },
 			strings.Replace(none, pf, "0000:0d:00.0", 1), "0000:0d:00.0: is not there", startup.ErrSteps, 0},
-		"VF address": {func(k *kernel, r *rdma.Record) { r.Adapters[0].VFs[0].Address = address(k.t, "0000:0c:01.1") },
+		"VF address": {func(k *kernel, r *rdma.Record) { r.Adapters[0].VFs[0].Address = hosttest.Address(k.t, "0000:0c:01.1") },
 			strings.ReplaceAll(none, "0000:0c:00.1", "0000:0c:01.1"), "VF 0 of 0000:0c:00.0: has another address than recorded: 0000:0c:01.1", startup.ErrSteps, 2},
 		"gpustack=off": {func(k *kernel, _ *rdma.Record) {
 			k.must(os.WriteFile(k.root.Path("/proc/cmdline"), []byte("quiet gpustack=off\n"), 0o600))
@@ -476,7 +470,7 @@ func TestWholeVFs(t *testing.T) {
 			k, r := server(t, rdma.ForGuests)
 			r.Adapters[0].Whole, r.Adapters[0].VFs, r.Allowed = true, []rdma.PreparedVF{}, []pci.Address{}
 			if test.want == nil { // its port is active
-				r.Allowed = []pci.Address{address(t, pf)}
+				r.Allowed = []pci.Address{hosttest.Address(t, pf)}
 			}
 			k.record(&r)
 			k.must(k.write(driver.Write{File: "/sys/bus/pci/" + devices + "sriov_numvfs", Value: strconv.Itoa(test.vfs)}))
@@ -485,7 +479,7 @@ func TestWholeVFs(t *testing.T) {
 			}
 			m := k.machine()
 			if test.allow != "" {
-				m.Allowed = gate.Allowed{Functions: []pci.Address{address(t, test.allow)}}
+				m.Allowed = gate.Allowed{Functions: []pci.Address{hosttest.Address(t, test.allow)}}
 			}
 			result, err := startup.Run(context.Background(), m)
 			if len(result.Steps) != 1 {
@@ -506,7 +500,7 @@ func TestWholeVFs(t *testing.T) {
 func TestJournalUnread(t *testing.T) {
 	t.Parallel()
 	k, r := server(t, rdma.ForGuests)
-	r.Adapters[0].Whole, r.Adapters[0].VFs, r.Allowed = true, []rdma.PreparedVF{}, []pci.Address{address(t, pf)}
+	r.Adapters[0].Whole, r.Adapters[0].VFs, r.Allowed = true, []rdma.PreparedVF{}, []pci.Address{hosttest.Address(t, pf)}
 	k.record(&r)
 	k.must(os.MkdirAll(k.root.Path("/var/lib/gpustack/journal"), 0o700))
 	k.must(os.WriteFile(k.root.Path("/var/lib/gpustack/journal/0001.json"), []byte("{\n"), 0o600))
@@ -620,7 +614,7 @@ func TestOtherOwner(t *testing.T) {
 			}
 			hosttest.NoError(t, err)
 			for i := range 2 {
-				s, err := driver.Read(k.root, address(t, fmt.Sprintf("0000:0c:00.%d", i+1)))
+				s, err := driver.Read(k.root, hosttest.Address(t, fmt.Sprintf("0000:0c:00.%d", i+1)))
 				hosttest.NoError(t, err)
 				if len(k.vfs) != 2 || s.Driver != "vfio-pci" || k.vfs[i].NodeGUID == noGUID || k.vfs[i].PortGUID == noGUID {
 					t.Errorf("VF %d of %d: %+v %+v", i, len(k.vfs), s, k.vfs[i])
@@ -686,7 +680,7 @@ func TestCarries(t *testing.T) {
 		t.Errorf("changed: %q", log)
 	}
 	hosttest.ContainsIn(t, "revert", want, fmt.Sprint(k.revert()))
-	r.Allowed = []pci.Address{address(t, pf)}
+	r.Allowed = []pci.Address{hosttest.Address(t, pf)}
 	k.record(&r)
 	if _, err := k.run(); err != nil {
 		t.Errorf("allowed: %v", err)

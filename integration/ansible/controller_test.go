@@ -168,10 +168,9 @@ func TestRoleController(t *testing.T) {
 	f.keepsWhitelist(config, nic)
 	// A host that keeps a product of which it gives none to guests: no text by product serves it and
 	// ws8.
-	ws7, err := os.ReadFile(f.dir + "/nodes/ws7.scan.json")
-	hosttest.NoError(t, err)
+	ws7 := hosttest.Read(t, f.dir+"/nodes/ws7.scan.json")
 	given := regexp.MustCompile(`("address":"0000:65:00.0".*"product_id":)"1eb1"`)
-	f.write("nodes/ws6.scan.json", given.ReplaceAllString(strings.ReplaceAll(string(ws7), `"ws7"`, `"ws6"`), `$1"11b4"`))
+	f.write("nodes/ws6.scan.json", given.ReplaceAllString(strings.ReplaceAll(ws7, `"ws7"`, `"ws6"`), `$1"11b4"`))
 	hosttest.NoError(t, os.RemoveAll(config+"/nova"))
 	if out, recap = f.play(f.dir+"/controllers.yml", "-e", "release=2025.1", "--limit", "gpu1"); recap["gpu1"].failed != "0" {
 		t.Fatal(out)
@@ -219,11 +218,10 @@ func (f *roleFleet) keepsWhitelist(config, nic string) {
 			args = append(args, "-e", "enable_neutron_sriov="+test.sriov)
 		}
 		out, recap := f.play(f.dir+"/controllers.yml", args...)
-		text, err := os.ReadFile(config + "/nova/nova-compute.conf")
-		hosttest.NoError(f.t, err)
-		written := strings.Contains(string(text), `passthrough_whitelist = {"vendor_id": "10de"`)
+		text := hosttest.Read(f.t, config+"/nova/nova-compute.conf")
+		written := strings.Contains(text, `passthrough_whitelist = {"vendor_id": "10de"`)
 		if failed := recap["gpu1"].failed != "0"; failed != (test.want != "") || written == failed || !strings.Contains(out, test.want) ||
-			!strings.HasPrefix(string(text), test.own) {
+			!strings.HasPrefix(text, test.own) {
 			f.t.Errorf("%+v: %+v, %s\n%s", test, recap["gpu1"], text, out)
 		}
 	}

@@ -174,13 +174,11 @@ func TestDocs(t *testing.T) {
 		}
 		checkFlags(t, name, spec)
 	}
-	text, err := os.ReadFile(collection + "/meta/runtime.yml")
-	hosttest.NoError(t, err)
-	hosttest.ContainsIn(t, "meta/runtime.yml", "action_groups:\n  gpustack:\n    - "+strings.Join(names, "\n    - ")+"\n", string(text))
-	readme, err := os.ReadFile(collection + "/README.md")
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, collection+"/meta/runtime.yml")
+	hosttest.ContainsIn(t, "meta/runtime.yml", "action_groups:\n  gpustack:\n    - "+strings.Join(names, "\n    - ")+"\n", text)
+	readme := hosttest.Read(t, collection+"/README.md")
 	for _, name := range names {
-		hosttest.ContainsIn(t, "README.md", "\n| "+name+" | `"+strings.Join(specs[name].Command, " "), string(readme))
+		hosttest.ContainsIn(t, "README.md", "\n| "+name+" | `"+strings.Join(specs[name].Command, " "), readme)
 	}
 }
 
@@ -243,9 +241,8 @@ func checkFlags(t *testing.T, name string, spec specification) {
 // program and the root are given to all modules at once.
 func TestPage(t *testing.T) {
 	r := newRun(t, 0)
-	page, err := os.ReadFile("../../docs/fleet.md")
-	hosttest.NoError(t, err)
-	_, section, _ := strings.Cut(string(page), "\n## Modules of Ansible\n")
+	page := hosttest.Read(t, "../../docs/fleet.md")
+	_, section, _ := strings.Cut(page, "\n## Modules of Ansible\n")
 	_, rest, found := strings.Cut(section, "\n```yaml\n- hosts: gpu_nodes\n")
 	text, _, ended := strings.Cut(rest, "```\n")
 	if !found || !ended {

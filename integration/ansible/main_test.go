@@ -59,9 +59,8 @@ func newRun(t testing.TB, uid uint32) *ansibleRun {
 		"ANSIBLE_INVENTORY_UNPARSED_WARNING=0",
 		"ANSIBLE_CALLBACK_PLUGINS="+dir, "ANSIBLE_CALLBACKS_ENABLED=results", "RESULTS="+dir+"/results", "PYTHONDONTWRITEBYTECODE=1",
 		"XDG_STATE_HOME="+dir+"/state")
-	text, err := os.ReadFile("testdata/results.py")
-	hosttest.NoError(t, err)
-	r.write(t, "results.py", string(text), 0o644)
+	text := hosttest.Read(t, "testdata/results.py")
+	r.write(t, "results.py", text, 0o644)
 	// Another user must be able to reach the folder, and to write to it.
 	for above := dir; above != filepath.Clean(os.TempDir()) && above != "/"; above = filepath.Dir(above) {
 		hosttest.NoError(t, os.Chmod(above, 0o755))
@@ -116,10 +115,9 @@ func (r *ansibleRun) play(t testing.TB, tasks ...task) (outcomes map[string]outc
 	if status != 0 {
 		t.Fatalf("ansible-playbook: exit status %d\n%s%s", status, stdout, stderr)
 	}
-	text, err := os.ReadFile(r.dir + "/results")
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, r.dir+"/results")
 	outcomes = map[string]outcome{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		var o outcome
 		hosttest.NoError(t, json.Unmarshal([]byte(line), &o))
 		outcomes[o.Task] = o

@@ -64,9 +64,8 @@ exit $status
 // runs returns what the program has noted.
 func (w watch) runs(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile(w.log)
-	hosttest.NoError(t, err)
-	return strings.Fields(string(text))
+	text := hosttest.Read(t, w.log)
+	return strings.Fields(text)
 }
 
 // judge compares what came of calls.
@@ -118,10 +117,9 @@ func (r *ansibleRun) newNode(t testing.TB, name string) (root string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	file := filepath.Join(root, "etc/nova/nova.conf")
-	text, err := os.ReadFile(file)
-	hosttest.NoError(t, err)
-	secretive := strings.ReplaceAll(string(text), "nova:example@", "nova:"+secret+"@")
-	if secretive == string(text) {
+	text := hosttest.Read(t, file)
+	secretive := strings.ReplaceAll(text, "nova:example@", "nova:"+secret+"@")
+	if secretive == text {
 		t.Fatalf("no password in %s", file)
 	}
 	hosttest.NoError(t, os.WriteFile(file, []byte(secretive), 0o640))

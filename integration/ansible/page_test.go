@@ -16,14 +16,13 @@ import (
 // optionsOf returns the variables of a role.
 func optionsOf(t *testing.T, role string) map[string]any {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(collection, "roles", role, "meta/argument_specs.yml"))
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, filepath.Join(collection, "roles", role, "meta/argument_specs.yml"))
 	var specs struct {
 		Specs struct {
 			Main struct{ Options map[string]any }
 		} `yaml:"argument_specs"`
 	}
-	if err := yaml.Unmarshal(text, &specs); err != nil || len(specs.Specs.Main.Options) == 0 {
+	if err := yaml.Unmarshal([]byte(text), &specs); err != nil || len(specs.Specs.Main.Options) == 0 {
 		t.Fatalf("%s: %v", role, err)
 	}
 	return specs.Specs.Main.Options
@@ -33,13 +32,12 @@ func optionsOf(t *testing.T, role string) map[string]any {
 // the same defaults, and no playbook overrides what the inventory sets, but undo its state.
 func TestRoleOptions(t *testing.T) {
 	for _, name := range []string{"rollout", "undo"} {
-		text, err := os.ReadFile(filepath.Join(collection, "playbooks", name+".yml"))
-		hosttest.NoError(t, err)
+		text := hosttest.Read(t, filepath.Join(collection, "playbooks", name+".yml"))
 		var plays []struct {
 			Vars  map[string]any
 			Roles []struct{ Vars map[string]any }
 		}
-		if err := yaml.Unmarshal(text, &plays); err != nil || len(plays) != 1 || len(plays[0].Roles) != 1 {
+		if err := yaml.Unmarshal([]byte(text), &plays); err != nil || len(plays) != 1 || len(plays[0].Roles) != 1 {
 			t.Fatalf("%s: %v", name, err)
 		}
 		vars := plays[0].Roles[0].Vars
@@ -49,10 +47,9 @@ func TestRoleOptions(t *testing.T) {
 		}
 	}
 	for _, role := range []string{"node", "controller"} {
-		text, err := os.ReadFile(filepath.Join(collection, "roles", role, "defaults/main.yml"))
-		hosttest.NoError(t, err)
+		text := hosttest.Read(t, filepath.Join(collection, "roles", role, "defaults/main.yml"))
 		var defaults map[string]any
-		hosttest.NoError(t, yaml.Unmarshal(text, &defaults))
+		hosttest.NoError(t, yaml.Unmarshal([]byte(text), &defaults))
 		options := optionsOf(t, role)
 		for name, value := range defaults {
 			option, _ := options[name].(map[string]any)
@@ -70,9 +67,8 @@ func TestRoleOptions(t *testing.T) {
 // rolloutPage returns the section of docs/fleet.md on rollouts, and its blocks of a language.
 func rolloutPage(t *testing.T) (blocks func(language string) []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/fleet.md")
-	hosttest.NoError(t, err)
-	_, section, found := strings.Cut(string(text), "\n## Roll out with Ansible\n")
+	text := hosttest.Read(t, "../../docs/fleet.md")
+	_, section, found := strings.Cut(text, "\n## Roll out with Ansible\n")
 	if !found {
 		t.Fatal("no section on rollouts")
 	}

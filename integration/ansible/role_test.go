@@ -336,9 +336,7 @@ func (s *server) verdict(t *testing.T) string {
 // conf returns nova.conf of the server.
 func (s *server) conf(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile(s.root + "/etc/nova/nova.conf")
-	hosttest.NoError(t, err)
-	return string(text)
+	return hosttest.Read(t, s.root+"/etc/nova/nova.conf")
 }
 
 // guestOn returns a server of a user on a host.

@@ -722,9 +722,8 @@ func (c *chain) undo() {
 		t.Errorf("flavors: %q", rows)
 	}
 	c.succeed("undo", "--root", c.lab.Root, "--yes", "1")
-	conf, err := os.ReadFile(c.lab.NovaConf)
-	hosttest.NoError(t, err)
-	if strings.Contains(string(conf), "[pci]") {
+	conf := hosttest.Read(t, c.lab.NovaConf)
+	if strings.Contains(conf, "[pci]") {
 		t.Errorf("nova.conf of the controller:\n%s", conf)
 	}
 }

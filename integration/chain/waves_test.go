@@ -172,9 +172,7 @@ func (w *waves) write(name, content string) {
 
 func (w *waves) read(name string) string {
 	w.t.Helper()
-	text, err := os.ReadFile(filepath.Join(w.dir, name))
-	hosttest.NoError(w.t, err)
-	return string(text)
+	return hosttest.Read(w.t, filepath.Join(w.dir, name))
 }
 
 // A recap is what Ansible counts of the tasks of one host.

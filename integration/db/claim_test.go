@@ -23,8 +23,7 @@ func groupOf(t *testing.T, uuid string, members, asked, domain []string) func(*g
 	addresses := func(list []string) []pci.Address {
 		all := []pci.Address{}
 		for _, text := range list {
-			a, err := pci.ParseAddress(text)
-			hosttest.NoError(t, err)
+			a := hosttest.Address(t, text)
 			all = append(all, a)
 		}
 		return all

@@ -52,9 +52,8 @@ func TestPassword(t *testing.T) {
 		{database.Root, func(u *url.URL) (string, string) { return "tcp", u.Host }},
 		{database.SocketRoot, func(u *url.URL) (string, string) { return "unix", u.Query().Get("unix_socket") }},
 	} {
-		text, err := os.ReadFile(filepath.Join(test.root, "etc/nova/nova.conf"))
-		hosttest.NoError(t, err)
-		found := regexp.MustCompile(`(?m)^connection = (.*)$`).FindAllSubmatch(text, -1)
+		text := hosttest.Read(t, filepath.Join(test.root, "etc/nova/nova.conf"))
+		found := regexp.MustCompile(`(?m)^connection = (.*)$`).FindAllSubmatch([]byte(text), -1)
 		if len(found) != 2 {
 			t.Fatalf("connections: %q", found)
 		}

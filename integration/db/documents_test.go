@@ -18,10 +18,9 @@ import (
 // checkDocument compares what a command has printed with its schema: exactly one document.
 func checkDocument(t testing.TB, command string, printed []byte) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("../../docs/schema", strings.ReplaceAll(command, " ", "-")+".json"))
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, filepath.Join("../../docs/schema", strings.ReplaceAll(command, " ", "-")+".json"))
 	var schema jsonschema.Schema
-	hosttest.NoError(t, json.Unmarshal(text, &schema))
+	hosttest.NoError(t, json.Unmarshal([]byte(text), &schema))
 	resolved, err := schema.Resolve(nil)
 	hosttest.NoError(t, err)
 	var document any

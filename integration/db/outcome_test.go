@@ -472,9 +472,8 @@ func TestInterruptedEntry(t *testing.T) {
 			t.Errorf("exit status %d, %s", status, stderr)
 		}
 		hosttest.EqualIn(t, "it was repaired all the same", before, states(t, cell))
-		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
-		hosttest.NoError(t, err)
-		later := strings.NewReplacer(`"id": 1,`, `"id": 2,`, `"status": "applying"`, `"status": "done"`).Replace(string(entry))
+		entry := hosttest.Read(t, filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
+		later := strings.NewReplacer(`"id": 1,`, `"id": 2,`, `"status": "applying"`, `"status": "done"`).Replace(entry)
 		hosttest.NoError(t, os.WriteFile(filepath.Join(root, "var/lib/gpustack/journal/0002.json"), []byte(later), 0o600))
 		for _, id := range [][]string{nil, {"2"}} {
 			out, status := command(t, append(append([]string{"undo", "--root", root, "--yes"}, id...), args[0], args[1])...)
@@ -546,10 +545,9 @@ func TestRecoverWrites(t *testing.T) {
 		proxy.LoseCommit()
 		repairMigration(t, root, args...)
 		before := cell.Dump(t, "pci_devices", "updated_at")[0][0]
-		entry, err := os.ReadFile(filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
-		hosttest.NoError(t, err)
+		entry := hosttest.Read(t, filepath.Join(root, "var/lib/gpustack/journal/0001.json"))
 		var e struct{ Rows []cleanup.Unit }
-		hosttest.NoError(t, json.Unmarshal(entry, &e))
+		hosttest.NoError(t, json.Unmarshal([]byte(entry), &e))
 		e.Rows[0].Cell = "cell1"
 		databases, err := novadb.Open(t.Context(), novadb.Where{API: database.URL("nova_api"), Local: database.URL("nova_cell0")})
 		hosttest.NoError(t, err)

@@ -1,7 +1,6 @@
 package db
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,16 +18,14 @@ const talkPage = "../../docs/talk.md"
 // unfinished migration leaves them are the ones that need a repair.
 func TestTalk(t *testing.T) {
 	reset(t)
-	rows, err := os.ReadFile("../../examples/talk-rows.sql")
-	hosttest.NoError(t, err)
-	page, err := os.ReadFile(talkPage)
-	hosttest.NoError(t, err)
+	rows := hosttest.Read(t, "../../examples/talk-rows.sql")
+	page := hosttest.Read(t, talkPage)
 	cell := database.Cell1
 	node := cell.Compute(t, "gpu21", Node(Row{"id": 21}))
-	update(t, strings.Replace(string(rows), "INSERT INTO pci_devices", "INSERT INTO "+cell.Name+".pci_devices", 1))
+	update(t, strings.Replace(rows, "INSERT INTO pci_devices", "INSERT INTO "+cell.Name+".pci_devices", 1))
 	devices := cell.Reported(t, node)
 
-	shown := strings.SplitAfter(string(page), "```text\n$ gpustack repair-migration\n")[1:]
+	shown := strings.SplitAfter(page, "```text\n$ gpustack repair-migration\n")[1:]
 	if len(shown) != 2 {
 		t.Fatalf("%s shows repair-migration %d times", talkPage, len(shown))
 	}

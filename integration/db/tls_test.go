@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"gpustack/cleanup/novadb"
-	"gpustack/host"
 	"gpustack/host/hosttest"
 )
 
@@ -112,8 +111,7 @@ func TestTLS(t *testing.T) {
 		os.Mkdir(filepath.Join(dir, "etc"), 0o755),
 		os.WriteFile(filepath.Join(dir, "etc/ca.pem"), append(right.authority, other.authority...), 0o600),
 		os.WriteFile(filepath.Join(dir, "etc/tripleo.cnf"), []byte(option), 0o600)))
-	root, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, dir)
 	addresses := map[string]string{"right": overTLS(t, right.Certificate), "other name": overTLS(t, other.Certificate), "wrong": overTLS(t, wrong.Certificate), "none": database.Server.Address}
 	const file = "&read_default_file=/etc/tripleo.cnf&read_default_group=tripleo"
 	for _, test := range []struct{ server, arguments, want string }{

@@ -425,7 +425,5 @@ func TestMysqlclient(t *testing.T) {
 // slash is the root of this machine.
 func slash(t *testing.T) host.Root {
 	t.Helper()
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
-	return root
+	return hosttest.Root(t, "/")
 }

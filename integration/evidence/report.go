@@ -84,24 +84,17 @@ func ClockAhead(ahead time.Duration) func(*guest.Report) {
 // VFs is a host with a physical function that has virtual functions.
 func VFs(t testing.TB, pf string, vfs ...string) func(*guest.Report) {
 	t.Helper()
-	f := guest.PhysicalFunction{Address: address(t, pf), Functions: []pci.Address{}}
+	f := guest.PhysicalFunction{Address: hosttest.Address(t, pf), Functions: []pci.Address{}}
 	for _, vf := range vfs {
-		f.Functions = append(f.Functions, address(t, vf))
+		f.Functions = append(f.Functions, hosttest.Address(t, vf))
 	}
 	return func(r *guest.Report) { r.VirtualFunctions = append(r.VirtualFunctions, f) }
-}
-
-func address(t testing.TB, text string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(text)
-	hosttest.NoError(t, err)
-	return a
 }
 
 // Holds is a host with a guest that has a device.
 func Holds(t testing.TB, function, uuid string) func(*guest.Report) {
 	t.Helper()
-	a := address(t, function)
+	a := hosttest.Address(t, function)
 	return func(r *guest.Report) {
 		group := 0
 		r.Holders = append(r.Holders, guest.Holder{PID: 7, Command: "qemu-system-x86", UUID: &uuid, Group: &group, Functions: []pci.Address{a},
@@ -114,7 +107,7 @@ func Holds(t testing.TB, function, uuid string) func(*guest.Report) {
 // resize leaves it on its source.
 func Defines(t testing.TB, function, uuid string) func(*guest.Report) {
 	t.Helper()
-	a := address(t, function)
+	a := hosttest.Address(t, function)
 	return func(r *guest.Report) {
 		r.Domains = append(r.Domains, guest.Domain{UUID: uuid, Name: "instance-00000001", Functions: []pci.Address{a},
 			Files: []string{"/etc/libvirt/qemu/instance-00000001.xml"}})

@@ -31,7 +31,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatalf("%s: %q, %v", when, files, err)
 		}
 		for _, file := range files {
-			text := read(t, file)
+			text := hosttest.Read(t, file)
 			families += strings.Count(text, "# TYPE ")
 			hosttest.EqualIn(t, when+": "+file, "", run(t, 0, text, "promtool", "check", "metrics"))
 		}
@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 			got[sorted(line)] = true
 		}
 		for _, file := range []string{"host-check", "rdma-check", "repair-migration"} {
-			for line := range strings.Lines(read(t, filepath.Join(compute.collector, "gpustack-"+file+".prom"))) {
+			for line := range strings.Lines(hosttest.Read(t, filepath.Join(compute.collector, "gpustack-"+file+".prom"))) {
 				if !strings.HasPrefix(line, "#") && !got[sorted(line)] {
 					t.Errorf("%s: not scraped: %s", when, line)
 				}
@@ -71,14 +71,14 @@ func TestMetrics(t *testing.T) {
 	}
 	scraped("faulty")
 	// A Placement that does not answer is an error: the file stays.
-	before := read(t, filepath.Join(compute.collector, "gpustack-repair-migration.prom"))
+	before := hosttest.Read(t, filepath.Join(compute.collector, "gpustack-repair-migration.prom"))
 	down := cloud
 	down.env = append(slices.Clone(cloud.env), fmt.Sprintf("OS_AUTH_URL=http://127.0.0.1:%d/v3", freePorts(t, 1)[0]))
 	down.writes(1, "repair-migration")
-	hosttest.EqualIn(t, "after an error", before, read(t, filepath.Join(compute.collector, "gpustack-repair-migration.prom")))
+	hosttest.EqualIn(t, "after an error", before, hosttest.Read(t, filepath.Join(compute.collector, "gpustack-repair-migration.prom")))
 	// What node_exporter refuses is seen: the test would notice it.
 	hosttest.NoError(t, os.WriteFile(filepath.Join(compute.collector, "again.prom"),
-		[]byte(read(t, filepath.Join(compute.collector, "gpustack-host-check.prom"))+"x y z\n"), 0o644))
+		[]byte(hosttest.Read(t, filepath.Join(compute.collector, "gpustack-host-check.prom"))+"x y z\n"), 0o644))
 	text, err := get(t.Context(), port, "/metrics")
 	if err != nil || !strings.Contains(text, "\nnode_textfile_scrape_error 1\n") {
 		t.Errorf("node_exporter accepts a malformed file: %v\n%s", err, text)
@@ -97,12 +97,12 @@ func sorted(line string) string {
 func TestRules(t *testing.T) {
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "gpustack.rules")
-	text := read(t, filepath.Join(examples, "gpustack.rules"))
+	text := hosttest.Read(t, filepath.Join(examples, "gpustack.rules"))
 	test := []string{"test", "rules"}
 	var tests string
 	for _, name := range []string{"rules_test.yml", "rules_day_test.yml"} {
 		file := filepath.Join(dir, name)
-		cases := read(t, filepath.Join("testdata", name))
+		cases := hosttest.Read(t, filepath.Join("testdata", name))
 		tests += cases
 		test = append(test, file)
 		hosttest.NoError(t, os.WriteFile(file, []byte(cases), 0o644))
@@ -180,7 +180,7 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("alerts %q, want %q", list, want)
 	}
 	checkNames(t, p.metrics())
-	for _, expression := range expressions(t, read(t, filepath.Join(examples, "dashboard.json"))) {
+	for _, expression := range expressions(t, hosttest.Read(t, filepath.Join(examples, "dashboard.json"))) {
 		if !strings.HasPrefix(expression, "label_values(") { // Grafana's own
 			p.query(strings.ReplaceAll(expression, "$instance", ".*")) // fails unless it is an expression
 		}
@@ -205,7 +205,7 @@ func checkNames(t *testing.T, scraped []string) {
 	name := regexp.MustCompile(`\b(gpustack_[a-z0-9_]+|node_textfile_[a-z_]+|up)\b`)
 	used := map[string]map[string]bool{}
 	for _, file := range []string{"gpustack.rules", "dashboard.json", "../../docs/monitoring.md"} {
-		text := read(t, filepath.Join(examples, file))
+		text := hosttest.Read(t, filepath.Join(examples, file))
 		used[file] = map[string]bool{}
 		switch file {
 		case "dashboard.json":

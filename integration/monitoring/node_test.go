@@ -64,10 +64,9 @@ func controller(t testing.TB) node {
 	for name, value := range c.Env() {
 		n.env = append(n.env, name+"="+value)
 	}
-	conf, err := os.ReadFile(database.Conf())
-	hosttest.NoError(t, err)
+	conf := hosttest.Read(t, database.Conf())
 	hosttest.NoError(t, os.MkdirAll(filepath.Join(n.root, "etc/nova"), 0o755))
-	hosttest.NoError(t, os.WriteFile(filepath.Join(n.root, "etc/nova/nova.conf"), conf, 0o640))
+	hosttest.NoError(t, os.WriteFile(filepath.Join(n.root, "etc/nova/nova.conf"), []byte(conf), 0o640))
 	return n
 }
 
@@ -92,7 +91,7 @@ var lastRun = regexp.MustCompile(`(?m)^(gpustack_last_run_timestamp_seconds\{.*\
 // that no longer runs.
 func (n node) silent(file string, ago time.Duration) {
 	n.t.Helper()
-	text := read(n.t, file)
+	text := hosttest.Read(n.t, file)
 	if n := len(lastRun.FindAllString(text, -1)); n != 1 {
 		panic(fmt.Sprintf("%s has %d times", file, n))
 	}
@@ -106,11 +105,4 @@ func stale(t testing.TB) {
 	cell := database.Cell1
 	gpu1 := cell.Compute(t, "gpu1")
 	cell.Card(t, gpu1, "0000:84:00.0", "allocated", db.UUID(1))
-}
-
-func read(t testing.TB, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	hosttest.NoError(t, err)
-	return string(text)
 }

@@ -89,7 +89,7 @@ var waits = regexp.MustCompile(`(?m)^( +for:) .*$`)
 func startPrometheus(t testing.TB, hosts map[string]int) prometheus {
 	t.Helper()
 	dir := t.TempDir()
-	rules := read(t, filepath.Join(examples, "gpustack.rules"))
+	rules := hosttest.Read(t, filepath.Join(examples, "gpustack.rules"))
 	if n := len(waits.FindAllString(rules, -1)); n < 5 {
 		t.Fatalf("only %d alerts wait", n)
 	}

@@ -37,7 +37,7 @@ exec setpriv --no-new-privs --bounding-set="$capabilities" --inh-caps="$capabili
 func TestRepairUnit(t *testing.T) {
 	cloud := controller(t)
 	stale(t)
-	unit := read(t, "../../examples/monitoring/systemd/gpustack-repair-migration.service")
+	unit := hosttest.Read(t, "../../examples/monitoring/systemd/gpustack-repair-migration.service")
 	setting := func(name string) string {
 		t.Helper()
 		found := regexp.MustCompile(`(?m)^`+name+`=(.*)$`).FindAllStringSubmatch(unit, -1)
@@ -52,14 +52,14 @@ func TestRepairUnit(t *testing.T) {
 	}
 	const conf = "etc/nova/nova.conf"
 	hosttest.NoError(t, os.Chown(filepath.Join(cloud.root, conf), 64060, 64060))
-	plain := lastRun.ReplaceAllString(read(t, cloud.writes(2, "repair-migration")), "$1")
+	plain := lastRun.ReplaceAllString(hosttest.Read(t, cloud.writes(2, "repair-migration")), "$1")
 
 	file := filepath.Join(cloud.collector, filepath.Base(setting("ReadWritePaths"))+".prom")
 	argv := []string{"--mount", "sh", "-euc", restricted, "sh", cloud.collector, cloud.root,
 		"-all,+" + strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(setting("CapabilityBoundingSet"), "CAP_", ""), " ", ",+"))}
 	argv = append(append(append(argv, "env"), cloud.env...), gpustack, "repair-migration", "--root", cloud.root, "--metrics", file)
 	run(t, 2, "", "unshare", argv...)
-	if diff := cmp.Diff(plain, lastRun.ReplaceAllString(read(t, file), "$1")); diff != "" ||
+	if diff := cmp.Diff(plain, lastRun.ReplaceAllString(hosttest.Read(t, file), "$1")); diff != "" ||
 		!strings.Contains(plain, `gpustack_pci_rows{cell="cell1",verdict="stale"} 1`) {
 		t.Errorf("(-root +unit):\n%s", diff)
 	}

@@ -112,9 +112,8 @@ func TestLoopback(t *testing.T) {
 	// The fields are those of proc_net_tcp: local address, state 0A for listening.
 	inodes := map[string]string{}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, err := os.ReadFile(table)
-		hosttest.NoError(t, err)
-		for line := range strings.Lines(string(text)) {
+		text := hosttest.Read(t, table)
+		for line := range strings.Lines(text) {
 			if f := strings.Fields(line); f[3] == "0A" {
 				inodes["socket:["+f[9]+"]"] = f[1]
 			}

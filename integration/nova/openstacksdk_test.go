@@ -57,9 +57,8 @@ func compareRecorded(t *testing.T, script, recorded string, other func(recorded,
 	if *update {
 		hosttest.NoError(t, os.WriteFile(recorded, got, 0o644))
 	}
-	want, err := os.ReadFile(recorded)
-	hosttest.NoError(t, err)
-	before, after := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+	want := hosttest.Read(t, recorded)
+	before, after := strings.Split(want, "\n"), strings.Split(string(got), "\n")
 	if before[0] != after[0] && len(before) == len(after) {
 		differs, differ := other(before[0], after[0]), 0
 		for i := range before {

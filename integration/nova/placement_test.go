@@ -79,9 +79,8 @@ func TestLiveMigratable(t *testing.T) {
 	remove(t, nova, server)
 
 	// An alias of devices that are not live-migratable: all are.
-	conf, err := os.ReadFile(lab.NovaConf)
-	hosttest.NoError(t, err)
-	lines := strings.Split(string(conf), "\n")
+	conf := hosttest.Read(t, lab.NovaConf)
+	lines := strings.Split(conf, "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, "alias") {
 			lines[i] = strings.Replace(line, `"live_migratable": "yes"`, `"live_migratable": "no"`, 1)

@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -24,10 +23,9 @@ type page struct {
 
 func newPage(t *testing.T, source, dest, server, address string) *page {
 	t.Helper()
-	text, err := os.ReadFile(repairPage)
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, repairPage)
 	const uuid = "7f0c1f3a-52a4-4cf8-a2ae-3d5a3f4e9c11"
-	return &page{t: t, rest: string(text), names: strings.NewReplacer(source, "gpu1", dest, "gpu2", server, uuid, server[:8], uuid[:8], address, "0000:24:00.0")}
+	return &page{t: t, rest: text, names: strings.NewReplacer(source, "gpu1", dest, "gpu2", server, uuid, server[:8], uuid[:8], address, "0000:24:00.0")}
 }
 
 // shows runs repair-migration and compares the text with the next transcript of the page.

@@ -113,9 +113,8 @@ func TestControllerAsksForReports(t *testing.T) {
 
 	// Placement cannot be asked: the assertion replaces it, and the plan says so.
 	conf := filepath.Join(root, "etc/nova/nova.conf")
-	text, err := os.ReadFile(conf)
-	hosttest.NoError(t, err)
-	wrong := strings.ReplaceAll(string(text), "password = "+lab.ServicePassword, "password = wrong")
+	text := hosttest.Read(t, conf)
+	wrong := strings.ReplaceAll(text, "password = "+lab.ServicePassword, "password = wrong")
 	hosttest.NoError(t, os.WriteFile(conf, []byte(wrong), 0o640))
 	if stderr, status := configure("--yes"); status != 1 || !strings.Contains(stderr, "cannot determine whether every compute node reports its PCI devices to Placement: ") || !strings.Contains(stderr, "assert with --computes-report") {
 		t.Errorf("a wrong password: exit status %d\n%s", status, stderr)
@@ -123,7 +122,7 @@ func TestControllerAsksForReports(t *testing.T) {
 	if stderr, status := configure("--dry-run", "--computes-report"); status != 2 || !strings.Contains(stderr, "is asserted by --computes-report, not verified") {
 		t.Errorf("a wrong password, asserted: exit status %d\n%s", status, stderr)
 	}
-	hosttest.NoError(t, os.WriteFile(conf, text, 0o640))
+	hosttest.NoError(t, os.WriteFile(conf, []byte(text), 0o640))
 	if stderr, status := configure("--yes"); status != 0 {
 		t.Errorf("all report: exit status %d\n%s", status, stderr)
 	}

@@ -1,7 +1,6 @@
 package nova
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -12,9 +11,8 @@ import (
 // TestTour: docs/talk.md shows what flavor create prints against this very Nova, but for the ports
 // and ids of one run.
 func TestTour(t *testing.T) {
-	text, err := os.ReadFile("../../docs/talk.md")
-	hosttest.NoError(t, err)
-	_, block, ok := strings.Cut(string(text), "```text\n$ gpustack flavor create K4200:2 --yes\n")
+	text := hosttest.Read(t, "../../docs/talk.md")
+	_, block, ok := strings.Cut(text, "```text\n$ gpustack flavor create K4200:2 --yes\n")
 	block, _, closed := strings.Cut(block, "```")
 	if !ok || !closed {
 		t.Fatal("docs/talk.md does not show it")

@@ -76,9 +76,8 @@ func ratio(ours, theirs []float64) float64 {
 // load returns the number of processes that ran or waited for the processor in the last minute
 // (proc_loadavg(5)).
 func load(b *testing.B) float64 {
-	text, err := os.ReadFile("/proc/loadavg")
-	hosttest.NoError(b, err)
-	first, _, _ := strings.Cut(string(text), " ")
+	text := hosttest.Read(b, "/proc/loadavg")
+	first, _, _ := strings.Cut(text, " ")
 	load, err := strconv.ParseFloat(first, 64)
 	hosttest.NoError(b, err)
 	return load

@@ -90,16 +90,15 @@ func TestLong(t *testing.T) {
 		}
 		hosttest.EqualIn(t, variable, "-skip '"+strings.Join(patterns, "|")+"'", asked(t, variable))
 	}
-	text, err := os.ReadFile("../../Makefile")
-	hosttest.NoError(t, err)
-	_, full, _ := strings.Cut(string(text), "\ntest-full:")
+	text := hosttest.Read(t, "../../Makefile")
+	_, full, _ := strings.Cut(text, "\ntest-full:")
 	if recipe, _, _ := strings.Cut(full, "\n\n"); !strings.Contains(recipe, "\n\t$(MAKE) test FULL=yes\n") {
 		t.Errorf("make test-full does not run make test FULL=yes:%s", recipe)
 	}
 	parts := strings.Fields(asked(t, "PARTS"))
 	slices.Sort(parts)
 	var made []string
-	for _, target := range regexp.MustCompile(`(?m)^run-(.*):$`).FindAllStringSubmatch(string(text), -1) {
+	for _, target := range regexp.MustCompile(`(?m)^run-(.*):$`).FindAllStringSubmatch(text, -1) {
 		made = append(made, target[1])
 	}
 	slices.Sort(made)
@@ -114,9 +113,8 @@ func packageOf(t *testing.T, dir string) (all string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	hosttest.NoError(t, err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		hosttest.NoError(t, err)
-		all += string(text)
+		text := hosttest.Read(t, file)
+		all += text
 	}
 	return all
 }

@@ -29,9 +29,8 @@ type row struct {
 // rows splits the page at the rows of the table.
 func rows(t *testing.T) (before, head string, all []row, after string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	hosttest.NoError(t, err)
-	before, rest, found := strings.Cut(string(text), heading)
+	text := hosttest.Read(t, page)
+	before, rest, found := strings.Cut(text, heading)
 	_, tail, isTable := strings.Cut(rest, "\n|")
 	if !found || !isTable {
 		t.Fatalf("%s has no table below %q", page, strings.TrimSpace(heading))

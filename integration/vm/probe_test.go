@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 	"gpustack/nova/probe"
 )
 
@@ -22,8 +21,7 @@ func TestProbe(t *testing.T) {
 		{Options: "bus=pcie.0,addr=0x4", Plays: &k4200}, {Options: "bus=pcie.0,addr=0x5", Plays: &k4200},
 		{Options: "bus=pcie.0,addr=0x6", Plays: &huge}, {Options: "VGA,bus=pcie.0,addr=0x10"},
 	}})
-	lost, err := pci.ParseAddress("0000:00:06.0")
-	hosttest.NoError(t, err)
+	lost := hosttest.Address(t, "0000:00:06.0")
 	command, err := probe.NewCommand("echo 'the guest'\\''s \"output\"'; echo 1 2 3 | wc -w; kill -TERM $$", time.Minute)
 	hosttest.NoError(t, err)
 	// The boot does not wait for a report: it goes on before the last lines come. A machine that does

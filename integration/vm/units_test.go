@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -35,15 +34,14 @@ func (m machine) unitsSee(commands ...string) {
 func (m machine) unitSees(command string) {
 	m.t.Helper()
 	name := "gpustack-" + strings.ReplaceAll(command, " ", "-")
-	unit, err := os.ReadFile(filepath.Join("../../examples/monitoring/systemd", name+".service"))
-	hosttest.NoError(m.t, err)
-	_, exec, _ := strings.Cut(string(unit), "\nExecStart=")
+	unit := hosttest.Read(m.t, filepath.Join("../../examples/monitoring/systemd", name+".service"))
+	_, exec, _ := strings.Cut(unit, "\nExecStart=")
 	exec, _, _ = strings.Cut(exec, "\n")
 	file := collector + "/" + name + ".prom"
 	if exec != "gpustack "+command+" --metrics "+file {
 		m.t.Fatalf("%s runs %s", name, exec)
 	}
-	m.write("/etc/systemd/system/"+name+".service", string(unit))
+	m.write("/etc/systemd/system/"+name+".service", unit)
 	m.run("systemctl", "daemon-reload")
 	// As it is: a failed check is no failure of the unit.
 	m.run("systemctl", "start", name)

@@ -62,9 +62,7 @@ func (m machine) recordVFs(card string, n int) aboutVFs {
 		return v
 	}
 	address := func(text string) pci.Address {
-		a, err := pci.ParseAddress(text)
-		hosttest.NoError(m.t, err)
-		return a
+		return hosttest.Address(m.t, text)
 	}
 	pf := m.scan("--all").device(m.t, strings.TrimPrefix(card, "0000:"))
 	adapter := rdma.Prepared{

@@ -47,10 +47,9 @@ type sdkAnswer struct {
 
 func readSDKCases(t testing.TB) []sdkCase {
 	t.Helper()
-	text, err := os.ReadFile("testdata/openstacksdk.jsonl")
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, "testdata/openstacksdk.jsonl")
 	var cases []sdkCase
-	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines := bufio.NewScanner(bytes.NewReader([]byte(text)))
 	for lines.Buffer(nil, 1<<20); lines.Scan(); {
 		c := sdkCase{Answer: sdkAnswer{URL: sdkBase + "/v3/auth/tokens", Interface: "public", Verify: true}}
 		hosttest.NoError(t, json.Unmarshal(lines.Bytes(), &c))

@@ -37,9 +37,7 @@ func parse(t testing.TB, text string) (devspec.Spec, error) {
 func function(t testing.TB, address, ids, pf string, vfs int) pci.Device {
 	t.Helper()
 	at := func(s string) pci.Address {
-		a, err := pci.ParseAddress(s)
-		hosttest.NoError(t, err)
-		return a
+		return hosttest.Address(t, s)
 	}
 	var vendor, product pci.ID
 	if _, err := fmt.Sscanf(ids, "%04x:%04x", &vendor, &product); err != nil {

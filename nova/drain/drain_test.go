@@ -158,8 +158,7 @@ func newLab(t *testing.T, newest int) *lab {
 	if l.compute, err = signedIn.Compute(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, t.TempDir())
 	l.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{drain.Kind(l.compute)}}
 	return l
 }

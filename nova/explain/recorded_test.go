@@ -2,7 +2,6 @@ package explain_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,9 +20,8 @@ func TestRecordedHosts(t *testing.T) {
 		t.Fatal(err, files)
 	}
 	for _, name := range files {
-		text, err := os.ReadFile(name)
-		hosttest.NoError(t, err)
-		head, answers, _ := strings.Cut(string(text), "\n")
+		text := hosttest.Read(t, name)
+		head, answers, _ := strings.Cut(text, "\n")
 		var major, minor, patch int
 		var seed, cases uint64
 		if _, err := fmt.Sscanf(head, "# Nova %d.%d.%d, seed %d: a line for each kept and %d random cases", &major, &minor, &patch, &seed, &cases); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
@@ -29,8 +28,7 @@ type journal struct {
 
 func newJournal(t *testing.T) *journal {
 	c := cloudtest.Start(t, 96)
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, t.TempDir())
 	compute := connect(t, c)
 	return &journal{t, c, compute, change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind(compute)}}}
 }

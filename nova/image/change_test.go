@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/hosttest"
 	"gpustack/nova/cloud"
@@ -31,8 +30,7 @@ func newJournal(t *testing.T) *journal {
 	c := cloudtest.Start(t, 96)
 	c.Images = []map[string]any{{"id": "9", "name": "debian", "owner": "id-of-admin", "status": "active", "min_disk": 0, "min_ram": 0, "size": 1, "virtual_size": nil,
 		"os_distro": "debian", "os_type": "linux", "tags": []any{}}}
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, t.TempDir())
 	j := &journal{t: t, cloud: c, compute: connect(t, c)}
 	j.engine = change.Engine{Store: change.Store{Root: root, Dir: "/state"}, Kinds: []change.Kind{flavor.Kind(j.compute), image.Kind(j.compute)}}
 	return j

@@ -15,8 +15,7 @@ import (
 // TestAnswer: whether flavors can be met, as far as nova.conf and inventories tell.
 func TestAnswer(t *testing.T) {
 	device := func(address, product string, kind pci.DeviceType) pci.Device {
-		a, err := pci.ParseAddress(address)
-		hosttest.NoError(t, err)
+		a := hosttest.Address(t, address)
 		vendor := pci.ID(0x10de)
 		id, err := pci.ParseID(product)
 		hosttest.NoError(t, err)

@@ -148,8 +148,7 @@ func TestCheck(t *testing.T) {
 				if vfs != "" {
 					tree += fmt.Sprintf("-- %s/sriov_totalvfs --\n%s\n", dir, vfs)
 				}
-				devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-				hosttest.NoError(t, err)
+				devices := hosttest.Devices(t, hosttest.Lay(t, tree))
 				hosts = []nova.Host{{Name: "gpu1", Devices: devices}}
 			}
 			var got []string
@@ -172,8 +171,7 @@ func TestCheckFunctions(t *testing.T) {
 		dir := "sys/bus/pci/devices/0000:01:00." + function
 		tree += fmt.Sprintf("-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x20b2\n", dir, dir, dir)
 	}
-	devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, hosttest.Lay(t, tree))
 	version := func(s string) nova.Version {
 		v, err := nova.ParseVersion(s)
 		hosttest.NoError(t, err)
@@ -244,8 +242,7 @@ func TestCheckRemedies(t *testing.T) {
 	for _, function := range []string{"0", "4"} {
 		tree += fmt.Sprintf("-- %s%s/class --\n0x020000\n-- %s%s/vendor --\n0x10de\n-- %s%s/device --\n0x20b2\n", dir, function, dir, function, dir, function)
 	}
-	devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, hosttest.Lay(t, tree))
 	for _, test := range []struct{ spec, seen, want string }{
 		{`{"address": "01:00.4", "one_time_use": "no"}`, "is a VF", "remove one_time_use: select the whole PF for guests that may use a device once"},
 		{`{"address": "0000:01:00.0", "remote_managed": "yes"}`, "is a PF", "remove remote_managed, or select VFs"},
@@ -320,8 +317,7 @@ func TestCheckTwins(t *testing.T) {
 		for _, bus := range []string{"01", "02"} {
 			tree += fmt.Sprintf("-- sys/bus/pci/devices/0000:%s:00.0/vendor --\n0x10de\n-- sys/bus/pci/devices/0000:%s:00.0/device --\n0x11b4\n", bus, bus)
 		}
-		devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-		hosttest.NoError(t, err)
+		devices := hosttest.Devices(t, hosttest.Lay(t, tree))
 		var got []string
 		for _, f := range novacheck.Run(26, []nova.Side{{Role: nova.Compute, Files: []conf.Source{{Name: "node", File: f}}}}, []nova.Host{{Name: "gpu1", Devices: devices}}, nil) {
 			got = append(got, fmt.Sprintf("%s %s %s:%d %s", f.Status, f.Check, f.File, f.Line, f.Seen))
@@ -343,12 +339,10 @@ func TestCheckMachine(t *testing.T) {
 		tree.WriteString("-- " + dir + "class --\n0x020000\n-- " + dir + "vendor --\n0x8086\n-- " + dir + "device --\n0x154d\n")
 	}
 	root := hosttest.Lay(t, tree.String())
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	interfaces, err := devspec.Interfaces(root)
 	hosttest.NoError(t, err)
-	given, err := pci.ParseAddress("0000:84:00.0")
-	hosttest.NoError(t, err)
+	given := hosttest.Address(t, "0000:84:00.0")
 	const live = "device_spec = {\"vendor_id\": \"8086\", \"product_id\": \"154d\", \"live_migratable\": \"yes\"}\n"
 	for _, test := range []struct{ name, pci, want string }{
 		{"an identical device of the host", "device_spec = {\"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n",
@@ -389,8 +383,7 @@ func TestCheckPairs(t *testing.T) {
 			dir := "sys/bus/pci/devices/0000:01:00." + f
 			tree += fmt.Sprintf("-- %s/class --\n0x030200\n-- %s/vendor --\n0x10de\n-- %s/device --\n0x20b2\n", dir, dir, dir)
 		}
-		devices, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-		hosttest.NoError(t, err)
+		devices := hosttest.Devices(t, hosttest.Lay(t, tree))
 		return nova.Host{Name: name, Devices: devices}
 	}
 	const all, vfs = `{"vendor_id": "10de", "product_id": "20b2"}`, `{"address": {"function": "[1-7]"}, "vendor_id": "10de", "product_id": "20b2"}`

@@ -17,8 +17,7 @@ import (
 // gpu is a function of product 10de:20b5, which vfio-pci has.
 func gpu(t *testing.T, address string, kind pci.DeviceType) pci.Device {
 	t.Helper()
-	a, err := pci.ParseAddress(address)
-	hosttest.NoError(t, err)
+	a := hosttest.Address(t, address)
 	vendor, product, class := pci.NVIDIA, pci.ID(0x20b5), pci.Class(0x0302)
 	driver := "vfio-pci"
 	return pci.Device{Address: a, VendorID: &vendor, ProductID: &product, DeviceType: &kind, Class: &class, Driver: &driver}

@@ -9,7 +9,6 @@ import (
 
 	"gpustack/host/document"
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/novacheck"
@@ -48,13 +47,11 @@ func machineWith(t *testing.T, name string, given []string, buses ...string) nov
 		tree.WriteString("-- " + dir + "vendor --\n0x10de\n-- " + dir + "device --\n0x11b4\n-- " + dir + "class --\n0x030000\n")
 	}
 	if len(buses) > 0 {
-		devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-		hosttest.NoError(t, err)
+		devices := hosttest.Devices(t, hosttest.Lay(t, tree.String()))
 		m.Devices = devices
 	}
 	for _, bus := range given {
-		a, err := pci.ParseAddress("0000:" + bus + ":00.0")
-		hosttest.NoError(t, err)
+		a := hosttest.Address(t, "0000:"+bus+":00.0")
 		m.Given = append(m.Given, a)
 	}
 	return m

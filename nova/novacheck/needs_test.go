@@ -25,8 +25,7 @@ func TestNeeds(t *testing.T) {
 		alias  = "alias = "
 		end    = "\n"
 	)
-	devices, _, err := pci.Scan(hosttest.Lay(t, k4200s), pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, hosttest.Lay(t, k4200s))
 	for _, test := range []struct {
 		name      string
 		ctl, node string

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/conf"
 	"gpustack/nova/novacheck"
@@ -29,8 +28,7 @@ func machineOf(t *testing.T, functions ...string) nova.ComputeNode {
 		fmt.Fprintf(&tree, "-- %[1]s/vendor --\n0x10de\n-- %[1]s/device --\n%[2]s\n-- %[1]s/class --\n%[3]s\n", dir, product, class)
 		drivers[words[0]], roles[words[0]] = words[1], words[2]
 	}
-	devices, _, err := pci.Scan(hosttest.Lay(t, tree.String()), pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, hosttest.Lay(t, tree.String()))
 	m := nova.ComputeNode{Devices: devices}
 	for i := range devices {
 		d := &devices[i]

@@ -111,16 +111,12 @@ func TestPrograms(t *testing.T) {
 // machine does not have, and types that differ among hosts, are.
 func TestSpecsAndHardware(t *testing.T) {
 	devices := func(tree string) []pci.Device {
-		found, _, err := pci.Scan(hosttest.Lay(t, tree), pci.Options{})
-		hosttest.NoError(t, err)
-		return found
+		return hosttest.Devices(t, hosttest.Lay(t, tree))
 	}
 	machine := nova.ComputeNode{Devices: devices(k4200s)}
 	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
-	kept, err := pci.ParseAddress("0000:84:00.0")
-	hosttest.NoError(t, err)
-	other, err := pci.ParseAddress("0000:88:00.0")
-	hosttest.NoError(t, err)
+	kept := hosttest.Address(t, "0000:84:00.0")
+	other := hosttest.Address(t, "0000:88:00.0")
 	for _, test := range []struct {
 		name, specs string
 		machine     nova.ComputeNode
@@ -178,8 +174,7 @@ func TestSpecsAndHardware(t *testing.T) {
 
 // TestRemedyOfContainers: nova configure replaces a device_spec of a product, and no address.
 func TestRemedyOfContainers(t *testing.T) {
-	devices, _, err := pci.Scan(hosttest.Lay(t, k4200s), pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, hosttest.Lay(t, k4200s))
 	for spec, want := range map[string]string{
 		`{"vendor_id": "10de", "product_id": "11b4"}`: "run gpustack nova configure --role compute there",
 		`{"address": "0000:84:00.0"}`:                 "remove the address from the device_spec",

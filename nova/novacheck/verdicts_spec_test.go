@@ -19,7 +19,7 @@ func product(t *testing.T) []pci.Device {
 	t.Helper()
 	vendor, product := pci.ID(0x10de), pci.ID(0x11b4)
 	device := func(address, pf string, vfs int) pci.Device {
-		d := pci.Device{Address: parseAddress(t, address), VendorID: &vendor, ProductID: &product}
+		d := pci.Device{Address: hosttest.Address(t, address), VendorID: &vendor, ProductID: &product}
 		kind := pci.TypePCI
 		if vfs > 0 {
 			kind = pci.TypePF
@@ -27,7 +27,7 @@ func product(t *testing.T) []pci.Device {
 		}
 		if pf != "" {
 			kind = pci.TypeVF
-			parent := parseAddress(t, pf)
+			parent := hosttest.Address(t, pf)
 			d.SRIOV.PF = &parent
 		}
 		d.DeviceType = &kind

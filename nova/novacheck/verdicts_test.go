@@ -3,7 +3,6 @@ package novacheck_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -80,9 +79,8 @@ func failed(said json.RawMessage) string {
 
 func readVerdicts(t *testing.T) (all verdicts) {
 	t.Helper()
-	text, err := os.ReadFile("testdata/verdicts.json")
-	hosttest.NoError(t, err)
-	hosttest.NoError(t, json.Unmarshal(text, &all))
+	text := hosttest.Read(t, "testdata/verdicts.json")
+	hosttest.NoError(t, json.Unmarshal([]byte(text), &all))
 	if len(all.Aliases) < 300 || len(all.Specs) < 300 || len(all.Matches) < 100 || len(all.Filters) < 30 || len(all.Names) < 300 {
 		t.Fatalf("%d aliases, %d specs, %d matches, %d filters and %d names", len(all.Aliases), len(all.Specs), len(all.Matches), len(all.Filters), len(all.Names))
 	}
@@ -139,13 +137,6 @@ func TestVerdictsOnAliases(t *testing.T) {
 	}
 }
 
-func parseAddress(t *testing.T, text string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(text)
-	hosttest.NoError(t, err)
-	return a
-}
-
 // TestVerdictsOnMatches: a device_spec matches the functions that Nova says.
 func TestVerdictsOnMatches(t *testing.T) {
 	for _, v := range readVerdicts(t).Matches {
@@ -161,9 +152,9 @@ func TestVerdictsOnMatches(t *testing.T) {
 		if vendorErr != nil || idErr != nil {
 			continue // no function has such an id
 		}
-		d := pci.Device{Address: parseAddress(t, words[1]), VendorID: &vendor, ProductID: &id}
+		d := pci.Device{Address: hosttest.Address(t, words[1]), VendorID: &vendor, ProductID: &id}
 		if words[4] != "" {
-			pf := parseAddress(t, words[4])
+			pf := hosttest.Address(t, words[4])
 			d.SRIOV.PF = &pf
 		}
 		for r, said := range v.Said {

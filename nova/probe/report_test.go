@@ -163,13 +163,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func address(t *testing.T, s string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(s)
-	hosttest.NoError(t, err)
-	return a
-}
-
 func TestCompare(t *testing.T) {
 	const mixed = " 0000:00:00.0=8086:29c0:ok 0000:00:02.0=1af4:1041:unassigned"
 	for _, test := range []struct {
@@ -208,7 +201,8 @@ func TestCompare(t *testing.T) {
 			hosttest.EqualIn(t, "reasons", want.Reasons, got.Reasons)
 			hosttest.EqualIn(t, "seen", want.Seen, got.Seen)
 			bad := strings.Contains(test.functions, "10de:11b4:unassigned")
-			if bad != cmp.Equal(got.Unassigned, []pci.Address{address(t, "0000:00:06.0")}) || bad != strings.Contains(got.Remedy, "hw_maxphysaddr_mode=passthrough") {
+			if bad != cmp.Equal(got.Unassigned, []pci.Address{hosttest.Address(t, "0000:00:06.0")}) ||
+				bad != strings.Contains(got.Remedy, "hw_maxphysaddr_mode=passthrough") {
 				t.Errorf("unassigned: %v, %q", got.Unassigned, got.Remedy)
 			}
 			sum := 0

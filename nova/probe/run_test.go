@@ -147,9 +147,8 @@ func TestScriptRunDeadline(t *testing.T) {
 			if took := time.Since(begin); took > 30*time.Second {
 				t.Errorf("%s", took)
 			}
-			pid, err := os.ReadFile(g.path("pid"))
-			hosttest.NoError(t, err)
-			out, err := exec.Command("ps", "--no-headers", "-o", "stat,pid,args", "-s", strings.TrimSpace(string(pid))).Output()
+			pid := hosttest.Read(t, g.path("pid"))
+			out, err := exec.Command("ps", "--no-headers", "-o", "stat,pid,args", "-s", strings.TrimSpace(pid)).Output()
 			for line := range strings.Lines(string(out)) {
 				if !strings.HasPrefix(line, "Z") { // nothing may wait for them here
 					t.Errorf("a process is left: %s, %v", line, err)

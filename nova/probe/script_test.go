@@ -249,9 +249,8 @@ func TestScriptTrees(t *testing.T) {
 func example(name string) func(t *testing.T) host.Root {
 	return func(t *testing.T) host.Root {
 		t.Helper()
-		text, err := os.ReadFile("../../examples/" + name + ".txtar")
-		hosttest.NoError(t, err)
-		return hosttest.Lay(t, string(text))
+		text := hosttest.Read(t, "../../examples/"+name+".txtar")
+		return hosttest.Lay(t, text)
 	}
 }
 
@@ -259,18 +258,15 @@ func example(name string) func(t *testing.T) host.Root {
 func table(name string) func(t *testing.T) host.Root {
 	return func(t *testing.T) host.Root {
 		t.Helper()
-		text, err := os.ReadFile("../../integration/testdata/nodes/" + name + ".tsv")
-		hosttest.NoError(t, err)
+		text := hosttest.Read(t, "../../integration/testdata/nodes/"+name+".tsv")
 		g := guest{t.TempDir(), t}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			row := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
 			if row[0] != "#address" {
 				g.function(row[0], row[1], row[2], row[3], memory, "")
 			}
 		}
-		root, err := host.NewRoot(g.dir)
-		hosttest.NoError(t, err)
-		return root
+		return hosttest.Root(t, g.dir)
 	}
 }
 
@@ -318,9 +314,8 @@ func TestScriptConsoles(t *testing.T) {
 			entries, err := os.ReadDir(g.path("dev"))
 			hosttest.NoError(t, err)
 			for _, entry := range entries {
-				text, err := os.ReadFile(g.path("dev/" + entry.Name()))
-				hosttest.NoError(t, err)
-				if written := slices.Contains(strings.Fields(test.want), entry.Name()); !written && len(text) > 0 {
+				text := hosttest.Read(t, g.path("dev/"+entry.Name()))
+				if written := slices.Contains(strings.Fields(test.want), entry.Name()); !written && len([]byte(text)) > 0 {
 					t.Errorf("%s:\n%s", entry.Name(), text)
 				}
 				if !slices.Contains(strings.Fields(test.dev), entry.Name()) {

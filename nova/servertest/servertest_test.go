@@ -74,8 +74,7 @@ func newBed(t *testing.T, o servertest.Options) *bed {
 		b.plan, err = servertest.NewPlan(o, is, time.Now())
 	}
 	hosttest.NoError(t, err)
-	root, err := host.NewRoot(t.TempDir())
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, t.TempDir())
 	b.engine = change.Engine{Store: change.Machine(root), Kinds: []change.Kind{b.kind}}
 	return b
 }

@@ -218,8 +218,7 @@ func TestJoinInventory(t *testing.T) {
 	vendor, product := pci.NVIDIA, pci.ID(0x11b4)
 	h := nova.Host{Name: "gpu1.example.org", NovaHost: "gpu1"}
 	for i := range 4 {
-		address, err := pci.ParseAddress(fmt.Sprintf("0000:8%d:00.0", i))
-		hosttest.NoError(t, err)
+		address := hosttest.Address(t, fmt.Sprintf("0000:8%d:00.0", i))
 		class, err := pci.ParseClass("0300")
 		hosttest.NoError(t, err)
 		h.Devices = append(h.Devices, pci.Device{Address: address, VendorID: &vendor, ProductID: &product, Class: &class})

@@ -55,7 +55,7 @@ func ofContainers(t *testing.T, root host.Root) {
 	seen, _ := node.Observe(t.Context(), root, true)
 	m, err := containerprepare.Observe(root, seen)
 	hosttest.NoError(t, err)
-	_, work, err := on(root).PlanContainers(m, containerprepare.Options{GPUs: []pci.Address{address(t, gpu1)}}, "container prepare")
+	_, work, err := on(root).PlanContainers(m, containerprepare.Options{GPUs: []pci.Address{hosttest.Address(t, gpu1)}}, "container prepare")
 	hosttest.NoError(t, err)
 	if _, err := on(root).Engine(0).Apply(t.Context(), work); err != nil {
 		t.Fatal(err)

@@ -41,13 +41,6 @@ func at(address, attribute string) string {
 	return "sys/devices/pci" + address[:7] + "/" + address + "/" + attribute
 }
 
-func address(t *testing.T, text string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(text)
-	hosttest.NoError(t, err)
-	return a
-}
-
 // on returns the node of a machine.
 func on(root host.Root) node.Node {
 	return node.Node{Root: root, Runner: host.Runner{Root: root}, Warn: func(...string) {}}
@@ -55,7 +48,7 @@ func on(root host.Root) node.Node {
 
 // useCases are the use cases that change files: each observes and plans.
 func useCases(t *testing.T) map[string]func(root host.Root, back bool) (edit.Changes, change.Work, error) {
-	hca := address(t, adapter)
+	hca := hosttest.Address(t, adapter)
 	return map[string]func(host.Root, bool) (edit.Changes, change.Work, error){
 		"host prepare": func(root host.Root, back bool) (edit.Changes, change.Work, error) {
 			m := machine.ObservePrepare(root, true)

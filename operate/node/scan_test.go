@@ -168,9 +168,9 @@ func TestRDMAScan(t *testing.T) {
 		err      string
 	}{
 		"all":                    {hosttest.Steps(), nil, 1, 2, "", ""},
-		"one":                    {hosttest.Steps(), []pci.Address{address(t, adapter)}, 1, 2, "", ""},
-		"one that is not there":  {hosttest.Steps(), []pci.Address{address(t, other)}, 0, 0, "", other},
-		"one that is no adapter": {hosttest.Steps(), []pci.Address{address(t, gpu0)}, 0, 0, "", gpu0},
+		"one":                    {hosttest.Steps(), []pci.Address{hosttest.Address(t, adapter)}, 1, 2, "", ""},
+		"one that is not there":  {hosttest.Steps(), []pci.Address{hosttest.Address(t, other)}, 0, 0, "", other},
+		"one that is no adapter": {hosttest.Steps(), []pci.Address{hosttest.Address(t, gpu0)}, 0, 0, "", gpu0},
 		"a record is malformed":  {hosttest.Write("var/lib/gpustack/rdma.json", "{"), nil, 1, 2, "adapters that are assigned to guests as a whole are not listed: ", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,8 +213,7 @@ func TestOffered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
 			test.step(t, root)
-			all, _, err := pci.Scan(root, pci.Options{})
-			hosttest.NoError(t, err)
+			all := hosttest.Devices(t, root)
 			offered := node.OfferedGPUs(root, all)
 			hosttest.Equal(t, test.want, lines(offered.Value))
 			virt := node.ReadVirtType(root)

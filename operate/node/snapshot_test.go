@@ -36,8 +36,7 @@ func TestSnapshot(t *testing.T) {
 			node.ReadAll(t.Context(), on(root.Recorded(tree.Masked(snapshot.MaskBoot, node.MaskNova))))
 			dir := filepath.Join(t.TempDir(), "again")
 			hosttest.NoError(t, tree.Unpack(dir))
-			again, err := host.NewRoot(dir)
-			hosttest.NoError(t, err)
+			again := hosttest.Root(t, dir)
 			before, after := replayed(t, root), replayed(t, again)
 			hosttest.EqualIn(t, "machine and snapshot", before, after)
 			if data, _ := again.ReadFile(conf); strings.Contains(string(data), "pl4nted") {

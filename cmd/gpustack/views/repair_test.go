@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -19,9 +18,8 @@ import (
 // TestRepairPlanText: the plan of a repair describes a migration_context instead of printing its
 // 4 kB, before the repair and before its undo; one in another format is printed.
 func TestRepairPlanText(t *testing.T) {
-	text, err := os.ReadFile("../../../cleanup/testdata/migration_context.json")
-	hosttest.NoError(t, err)
-	whole := strings.TrimSpace(string(text))
+	text := hosttest.Read(t, "../../../cleanup/testdata/migration_context.json")
+	whole := strings.TrimSpace(text)
 	plan := func(value string) cleanup.Unit {
 		return cleanup.Unit{Repair: cleanup.Online, Instance: "U", State: cleanup.Written,
 			Closings: []cleanup.Closing{{Migration: 3, Status: "failed"}, {Migration: 4, Status: "failed"}, {Migration: 9, Status: "confirmed"}},

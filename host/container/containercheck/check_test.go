@@ -235,8 +235,7 @@ func (n *tree) lay(t testing.TB) host.Root {
 
 func (n *tree) observe(t testing.TB, root host.Root) containercheck.Observed {
 	t.Helper()
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	m := containercheck.Observe(root.Once(), machine.Saw(machine.DevicesDir, devices, nil), n.offered)
 	m.Driver.Value.OnDisk, m.Driver.Value.Libraries = n.onDisk, n.libraries
 	m.Images = n.images
@@ -244,13 +243,6 @@ func (n *tree) observe(t testing.TB, root host.Root) containercheck.Observed {
 		n.change(&m)
 	}
 	return m
-}
-
-func address(t *testing.T, s string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(s)
-	hosttest.NoError(t, err)
-	return a
 }
 
 func TestHealthy(t *testing.T) {
@@ -341,7 +333,9 @@ func cases(t *testing.T) []testCase {
 			n.recordContainers(second)
 		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice", "--to container"},
 		{"MIG", func(n *tree) {
-			n.change = func(m *containercheck.Observed) { m.Driver.Value.MIG = map[pci.Address]bool{address(t, second): true} }
+			n.change = func(m *containercheck.Observed) {
+				m.Driver.Value.MIG = map[pci.Address]bool{hosttest.Address(t, second): true}
+			}
 		}, "gpus", host.Warn, "MIG is enabled on 0000:88:00.0", "nvidia-caps", "-mig 0"},
 
 		{"no libcuda", func(n *tree) { n.libraries = n.libraries[1:] },
@@ -478,15 +472,15 @@ func cases(t *testing.T) []testCase {
 			n.record(second)
 			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
 			n.offered.Value = []containercheck.Offered{
-				{Address: address(t, first), Spec: `{"vendor_id":"10de","product_id":"20b2"}`, File: "/etc/nova/nova.conf", Line: 7},
-				{Address: address(t, second), Spec: `{"vendor_id":"10de","product_id":"20b2"}`, File: "/etc/nova/nova.conf", Line: 7},
+				{Address: hosttest.Address(t, first), Spec: `{"vendor_id":"10de","product_id":"20b2"}`, File: "/etc/nova/nova.conf", Line: 7},
+				{Address: hosttest.Address(t, second), Spec: `{"vendor_id":"10de","product_id":"20b2"}`, File: "/etc/nova/nova.conf", Line: 7},
 			}
 		}, "roles", host.Fail, `matches 0000:84:00.0, which containers use`, "Nova assigns it to a guest", "addresses"},
 
 		{"NVSwitches without Fabric Manager", func(n *tree) {
 			n.function("0000:20:00.0", "060400", "8086:2f02", "pcieport")
 			n.function("0000:21:00.0", "068000", "10de:1af1", "nvidia-nvswitch")
-			parent := address(t, "0000:20:00.0")
+			parent := hosttest.Address(t, "0000:20:00.0")
 			n.change = func(m *containercheck.Observed) {
 				for i := range m.Devices.Value {
 					m.Devices.Value[i].Parent = &parent
@@ -845,8 +839,7 @@ func TestSnapshot(t *testing.T) {
 	hosttest.NoError(t, err)
 	dir := t.TempDir()
 	hosttest.NoError(t, tree.Unpack(dir))
-	again, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	again := hosttest.Root(t, dir)
 	got, _, err := containercheck.Verify(n.observe(t, again))
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-node +snapshot):\n%s", err, diff)
@@ -936,9 +929,8 @@ func TestMessages(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("../../../docs/containers.md")
-	hosttest.NoError(t, err)
-	_, table, _ := strings.Cut(string(text), "| message | cause | cure |\n")
+	text := hosttest.Read(t, "../../../docs/containers.md")
+	_, table, _ := strings.Cut(text, "| message | cause | cure |\n")
 	documented := map[string]bool{}
 	for line := range strings.Lines(table) {
 		cell, ok := strings.CutPrefix(line, "| `")

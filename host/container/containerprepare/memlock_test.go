@@ -34,7 +34,7 @@ func TestLockedMemory(t *testing.T) {
 			hosttest.NoError(t, os.MkdirAll(filepath.Dir(place), 0o755))
 			hosttest.NoError(t, os.WriteFile(place, []byte(content), 0o644))
 		}
-		want, err := containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, hca)}})
+		want, err := containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{hosttest.Address(t, hca)}})
 		hosttest.NoError(t, err)
 		p, err := n.plan(t, m, want)
 		if err == nil {

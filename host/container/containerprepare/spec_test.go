@@ -15,13 +15,6 @@ import (
 	"gpustack/host/rdma"
 )
 
-func address(t *testing.T, text string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(text)
-	hosttest.NoError(t, err)
-	return a
-}
-
 const (
 	gpu0, gpu1, hca = "0000:84:00.0", "0000:88:00.0", "0000:0c:00.1"
 	uuid            = "GPU-5f5e1c5a-1d8e-4b57-9f0e-2f4f0d1f7a11"
@@ -61,16 +54,17 @@ func newNode(t *testing.T) *node {
 		t.Fatal(err)
 	}
 	zero, three, id := 0, 3, uuid
-	n.driver = nvidia.Driver{GPUs: []nvidia.GPU{{Address: address(t, gpu0), Minor: &three, UUID: &id}, {Address: address(t, gpu1), Minor: &zero}}}
+	n.driver = nvidia.Driver{GPUs: []nvidia.GPU{{Address: hosttest.Address(t, gpu0), Minor: &three, UUID: &id},
+		{Address: hosttest.Address(t, gpu1), Minor: &zero}}}
 	for _, link := range nvidia.CoreLinks() {
 		n.driver.Libraries = append(n.driver.Libraries, nvidia.Library{Folder: "/usr/lib64", Link: link, File: "/usr/lib64/" + link})
 	}
-	at := address(t, hca)
+	at := hosttest.Address(t, hca)
 	n.stack.Adapters = []rdma.Adapter{{Name: "rxe0"}, {
 		Address: &at, Name: "mlx5_0", Verbs: &rdma.Node{Name: "uverbs0"}, Ports: []rdma.Port{{UMAD: &rdma.Node{Name: "umad0"}}, {UMAD: &rdma.Node{Name: "umad1"}}},
 	}}
 	for _, name := range []string{hca, gpu0, gpu1} {
-		d := n.devices.At(address(t, name))
+		d := n.devices.At(hosttest.Address(t, name))
 		n.record.Functions = append(n.record.Functions, machine.ContainerFunction{
 			Address: d.Address, VendorID: *d.VendorID, ProductID: *d.ProductID, HCA: name == hca,
 		})
@@ -171,7 +165,7 @@ func TestSpecOfMissing(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.driver.GPUs[0].Minor = nil
-	n.driver.MIG = map[pci.Address]bool{address(t, gpu1): true}
+	n.driver.MIG = map[pci.Address]bool{hosttest.Address(t, gpu1): true}
 	n.stack.Adapters[1].Verbs = nil
 	out := n.specs()
 	if out.GPU != nil || out.HCA != nil {

@@ -17,7 +17,7 @@ import (
 func everyOption(t *testing.T) containerprepare.Options {
 	t.Helper()
 	return containerprepare.Options{
-		GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}, HCAs: []pci.Address{address(t, hca)}, UMAD: new(true),
+		GPUs: []pci.Address{hosttest.Address(t, gpu0), hosttest.Address(t, gpu1)}, HCAs: []pci.Address{hosttest.Address(t, hca)}, UMAD: new(true),
 		LibraryPath: new(false),
 	}
 }
@@ -67,7 +67,7 @@ func TestDriverContainer(t *testing.T) {
 	recorded.Recorded = &w.Record
 	for name, o := range map[string]containerprepare.Options{
 		"as recorded": {}, "none": {None: true},
-		"the GPUs removed": {Remove: []pci.Address{address(t, gpu0), address(t, gpu1)}, Static: new(false)},
+		"the GPUs removed": {Remove: []pci.Address{hosttest.Address(t, gpu0), hosttest.Address(t, gpu1)}, Static: new(false)},
 	} {
 		if _, err := containerprepare.NewWant(recorded, o); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -88,7 +88,7 @@ func TestOtherLibrary(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.driver.Libraries[0].Version, n.driver.Libraries[1].Version = "550.163.01", "535.54.03"
-	w, err := containerprepare.NewWant(n.machine(), containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}})
+	w, err := containerprepare.NewWant(n.machine(), containerprepare.Options{GPUs: []pci.Address{hosttest.Address(t, gpu0)}})
 	hosttest.NoError(t, err)
 	for _, m := range w.Specs.GPU.ContainerEdits.Mounts {
 		if strings.HasSuffix(m.HostPath, "libnvidia-ml.so.1") {

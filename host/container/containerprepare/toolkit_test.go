@@ -24,7 +24,7 @@ func TestToolkit(t *testing.T) {
 		library = "/usr/lib64/libnvidia-container.so."
 		yes     = true
 	)
-	gpuA, gpuB := address(t, gpu0), address(t, gpu1) // the driver shows no UUID of the second
+	gpuA, gpuB := hosttest.Address(t, gpu0), hosttest.Address(t, gpu1) // the driver shows no UUID of the second
 	for name, test := range map[string]struct {
 		files   map[string]string
 		gpus    []pci.Address
@@ -65,7 +65,7 @@ func TestToolkit(t *testing.T) {
 				hosttest.NoError(t, err)
 			}
 			m := n.machine()
-			o := containerprepare.Options{GPUs: test.gpus, HCAs: []pci.Address{address(t, hca)}, Static: &test.static}
+			o := containerprepare.Options{GPUs: test.gpus, HCAs: []pci.Address{hosttest.Address(t, hca)}, Static: &test.static}
 			want, err := containerprepare.NewWant(m, o)
 			hosttest.NoError(t, err)
 			if test.change != nil { // since it was recorded

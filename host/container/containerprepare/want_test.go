@@ -45,12 +45,11 @@ func (n *node) plan(t *testing.T, m containerprepare.Observed, want containerpre
 // lacks, and by the function to name.
 func TestLAG(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../integration/testdata/shapes/roce-lag.txtar")
-	hosttest.NoError(t, err)
-	devices, stack, err := rdma.Scan(hosttest.Lay(t, string(text)), rdma.Options{})
+	text := hosttest.Read(t, "../../../integration/testdata/shapes/roce-lag.txtar")
+	devices, stack, err := rdma.Scan(hosttest.Lay(t, text), rdma.Options{})
 	hosttest.NoError(t, err)
 	m := containerprepare.Observed{Devices: devices, Stack: stack}
-	_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{address(t, "0000:3b:00.1")}})
+	_, err = containerprepare.NewWant(m, containerprepare.Options{HCAs: []pci.Address{hosttest.Address(t, "0000:3b:00.1")}})
 	const want = "0000:3b:00.1: has no RDMA device of its own: mlx5_bond_0 of 0000:3b:00.0 serves its port"
 	if err == nil || err.Error() != want || host.HintOf(err).String() != "name 0000:3b:00.0" {
 		t.Errorf("%v, %q", err, host.HintOf(err))
@@ -60,7 +59,7 @@ func TestLAG(t *testing.T) {
 // TestRefusals: each obstacle has its error, and all are reported at once.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	gpu, adapter := address(t, gpu0), address(t, hca)
+	gpu, adapter := hosttest.Address(t, gpu0), hosttest.Address(t, hca)
 	both := containerprepare.Options{GPUs: []pci.Address{gpu}, HCAs: []pci.Address{adapter}}
 	for name, test := range map[string]struct {
 		change  func(*containerprepare.Observed, *containerprepare.Options)
@@ -97,7 +96,7 @@ func TestRefusals(t *testing.T) {
 		}, containerprepare.ErrNoGPU},
 		"a GPU as an adapter": {func(_ *containerprepare.Observed, o *containerprepare.Options) { o.HCAs = []pci.Address{gpu} }, rdma.ErrNoDevice},
 		"not recorded": {func(_ *containerprepare.Observed, o *containerprepare.Options) {
-			o.Remove = []pci.Address{address(t, gpu1)}
+			o.Remove = []pci.Address{hosttest.Address(t, gpu1)}
 		}, container.ErrNotRecorded},
 	} {
 		m, o := newNode(t).machine(), both
@@ -112,7 +111,7 @@ func TestRefusals(t *testing.T) {
 
 	m := newNode(t).machine()
 	m.Guests = guests(gpu, adapter)
-	both.Remove = []pci.Address{address(t, gpu1)}
+	both.Remove = []pci.Address{hosttest.Address(t, gpu1)}
 	_, err := containerprepare.NewWant(m, both)
 	for _, want := range []string{gpu0 + ": is for guests", hca + ": is for guests", gpu1 + ": is not recorded"} {
 		hosttest.Contains(t, want, fmt.Sprint(err))
@@ -149,8 +148,8 @@ func TestPlan(t *testing.T) {
 		return p
 	}
 	yes := true
-	apply(containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}, LibraryPath: &yes, Static: &yes})
-	p := apply(containerprepare.Options{HCAs: []pci.Address{address(t, hca)}})
+	apply(containerprepare.Options{GPUs: []pci.Address{hosttest.Address(t, gpu0)}, LibraryPath: &yes, Static: &yes})
+	p := apply(containerprepare.Options{HCAs: []pci.Address{hosttest.Address(t, hca)}})
 	want := []string{"gpustack.local/gpu=" + gpu0, "gpustack.local/gpu=" + uuid, "gpustack.local/hca=" + hca}
 	if !slices.Equal(p.Names, want) {
 		t.Errorf("%q, want %q", p.Names, want)
@@ -161,7 +160,7 @@ func TestPlan(t *testing.T) {
 	if p := apply(containerprepare.Options{}); len(p.Files.Pending()) > 0 {
 		t.Errorf("planned again: %+v", p.Files.Pending())
 	}
-	apply(containerprepare.Options{Remove: []pci.Address{address(t, hca)}})
+	apply(containerprepare.Options{Remove: []pci.Address{hosttest.Address(t, hca)}})
 	if ok, err := n.root.Exists("/etc/cdi/" + container.HCAFile); ok || err != nil {
 		t.Error("the spec of an adapter that was removed remains", err)
 	}
@@ -172,7 +171,7 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	// What is static stays so until it is not to, and never is in both folders.
-	apply(containerprepare.Options{HCAs: []pci.Address{address(t, hca)}})
+	apply(containerprepare.Options{HCAs: []pci.Address{hosttest.Address(t, hca)}})
 	exists := func(static bool) bool {
 		t.Helper()
 		ok, err := n.root.Exists(container.SpecFile(machine.ContainerOptions{Static: static}, container.HCAFile))
@@ -197,7 +196,7 @@ func TestPlan(t *testing.T) {
 // TestKinds: a spec of another program with the kind of ours matters only for what is added.
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	first, second, adapter := address(t, gpu0), address(t, gpu1), address(t, hca)
+	first, second, adapter := hosttest.Address(t, gpu0), hosttest.Address(t, gpu1), hosttest.Address(t, hca)
 	foreign := []cdi.File{{Path: "/run/cdi/other.yaml", Spec: &specs.Spec{Kind: cdi.GPUKind}}}
 	for name, test := range map[string]struct {
 		options containerprepare.Options
@@ -223,24 +222,26 @@ func TestKinds(t *testing.T) {
 func TestPartOfBoard(t *testing.T) {
 	t.Parallel()
 	m := newNode(t).machine()
-	nvidiaID := m.Devices.At(address(t, gpu0)).VendorID
-	m.Devices = append(m.Devices, pci.Device{Address: address(t, "0000:90:00.0"), VendorID: nvidiaID, NVSwitchManager: host.Yes})
-	if _, err := containerprepare.NewWant(m, containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}}); !errors.Is(err, containerprepare.ErrBoard) {
+	nvidiaID := m.Devices.At(hosttest.Address(t, gpu0)).VendorID
+	m.Devices = append(m.Devices, pci.Device{Address: hosttest.Address(t, "0000:90:00.0"), VendorID: nvidiaID, NVSwitchManager: host.Yes})
+	if _, err := containerprepare.NewWant(m, containerprepare.Options{GPUs: []pci.Address{hosttest.Address(t, gpu0)}}); !errors.Is(err,
+		containerprepare.ErrBoard) {
 		t.Errorf("%v, want %v", err, containerprepare.ErrBoard)
 	}
-	all := containerprepare.Options{GPUs: []pci.Address{address(t, gpu0), address(t, gpu1)}}
+	all := containerprepare.Options{GPUs: []pci.Address{hosttest.Address(t, gpu0), hosttest.Address(t, gpu1)}}
 	want, err := containerprepare.NewWant(m, all)
 	if err != nil {
 		t.Error(err)
 	}
 	recorded := m
 	recorded.Recorded = &want.Record
-	if _, err := containerprepare.NewWant(recorded, containerprepare.Options{Remove: []pci.Address{address(t, gpu1)}}); !errors.Is(err, containerprepare.ErrBoard) {
+	if _, err := containerprepare.NewWant(recorded, containerprepare.Options{Remove: []pci.Address{hosttest.Address(t, gpu1)}}); !errors.Is(err,
+		containerprepare.ErrBoard) {
 		t.Errorf("%v, want %v", err, containerprepare.ErrBoard)
 	}
 	// All errors at once.
 	m.Driver.GPUs = nil
-	_, err = containerprepare.NewWant(m, containerprepare.Options{GPUs: []pci.Address{address(t, gpu0)}})
+	_, err = containerprepare.NewWant(m, containerprepare.Options{GPUs: []pci.Address{hosttest.Address(t, gpu0)}})
 	if !errors.Is(err, containerprepare.ErrBoard) || !errors.Is(err, containerprepare.ErrUnbound) {
 		t.Errorf("%v, want %v and %v", err, containerprepare.ErrUnbound, containerprepare.ErrBoard)
 	}
@@ -253,7 +254,7 @@ func TestPartOfBoard(t *testing.T) {
 // named only where it is missing.
 func TestNotes(t *testing.T) {
 	t.Parallel()
-	yes, exclusive, adapter := true, rdma.NetnsExclusive, containerprepare.Options{HCAs: []pci.Address{address(t, hca)}}
+	yes, exclusive, adapter := true, rdma.NetnsExclusive, containerprepare.Options{HCAs: []pci.Address{hosttest.Address(t, hca)}}
 	const modprobe = "nothing makes the nodes of NVIDIA's driver at boot: nvidia-modprobe is not installed"
 	for name, test := range map[string]struct {
 		options  containerprepare.Options
@@ -279,7 +280,7 @@ func TestNotes(t *testing.T) {
 	} {
 		n := newNode(t)
 		if test.options.HCAs == nil {
-			test.options.GPUs = []pci.Address{address(t, gpu0)}
+			test.options.GPUs = []pci.Address{hosttest.Address(t, gpu0)}
 		}
 		m := n.machine()
 		if test.change != nil {

@@ -13,14 +13,12 @@ import (
 	"gpustack/host/engine"
 	"gpustack/host/hosttest"
 	"gpustack/host/nvidia"
-	"gpustack/host/pci"
 )
 
 // h200 is the machine of testdata/h200.txtar.
 func h200(t *testing.T) Observed {
 	t.Helper()
-	address, err := pci.ParseAddress("0000:00:06.0")
-	hosttest.NoError(t, err)
+	address := hosttest.Address(t, "0000:00:06.0")
 	minor := 0
 	return Observed{
 		Request:   Request{Device: address, Image: "localhost/cuda"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,13 +27,6 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-func address(t *testing.T, s string) pci.Address {
-	t.Helper()
-	a, err := pci.ParseAddress(s)
-	hosttest.NoError(t, err)
-	return a
-}
-
 func guid(t *testing.T, s string) *rdma.GUID {
 	t.Helper()
 	g, err := rdma.ParseGUID(s)
@@ -54,7 +46,7 @@ func healthy(t *testing.T) rdmacheck.Observed {
 	t.Helper()
 	function := func(s string, product pci.ID, driver string) pci.Device {
 		return pci.Device{
-			Address: address(t, s), VendorID: ptr(pci.ID(0x15b3)), ProductID: &product, Driver: &driver,
+			Address: hosttest.Address(t, s), VendorID: ptr(pci.ID(0x15b3)), ProductID: &product, Driver: &driver,
 			SRIOV: pci.SRIOV{Role: ptr(pci.RoleNone)},
 		}
 	}
@@ -489,9 +481,8 @@ func TestMessages(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("../../../docs/rdma.md")
-	hosttest.NoError(t, err)
-	_, table, _ := strings.Cut(string(text), "| message | cause | cure |\n")
+	text := hosttest.Read(t, "../../../docs/rdma.md")
+	_, table, _ := strings.Cut(text, "| message | cause | cure |\n")
 	documented := map[string]bool{}
 	for line := range strings.Lines(table) {
 		cell, ok := strings.CutPrefix(line, "| `")

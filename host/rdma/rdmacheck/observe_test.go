@@ -9,7 +9,6 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/checklist"
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 	"gpustack/host/rdma/rdmacheck"
 )
 
@@ -74,8 +73,7 @@ Id 10:
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			root := hosttest.Lay(t, test.tree)
-			devices, _, err := pci.Scan(root, pci.Options{})
-			hosttest.NoError(t, err)
+			devices := hosttest.Devices(t, root)
 			findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 			hosttest.NoError(t, err)
 			var got []string

@@ -10,7 +10,6 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 	"gpustack/host/rdma/rdmacheck"
 	"gpustack/host/snapshot"
 )
@@ -43,8 +42,7 @@ LimitMEMLOCK=2M
 ib_uverbs 1 0 - Live 0x0
 `))
 	judge := func(root host.Root) []host.Finding {
-		devices, _, err := pci.Scan(root, pci.Options{})
-		hosttest.NoError(t, err)
+		devices := hosttest.Devices(t, root)
 		findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 		hosttest.NoError(t, err)
 		return findings
@@ -60,7 +58,6 @@ ib_uverbs 1 0 - Live 0x0
 	dir := filepath.Join(t.TempDir(), "copy")
 	hosttest.NoError(t, os.Mkdir(dir, 0o755))
 	hosttest.NoError(t, tree.Unpack(dir))
-	replay, err := host.NewRoot(dir)
-	hosttest.NoError(t, err)
+	replay := hosttest.Root(t, dir)
 	hosttest.EqualIn(t, "replayed", want, judge(replay))
 }

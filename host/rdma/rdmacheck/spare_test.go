@@ -1,7 +1,6 @@
 package rdmacheck_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 	"gpustack/host/checklist"
 	"gpustack/host/hosttest"
 	"gpustack/host/machine"
-	"gpustack/host/pci"
 	"gpustack/host/rdma/rdmacheck"
 )
 
@@ -20,9 +18,8 @@ import (
 // are replaced.
 func shape(t *testing.T, name, more string) host.Root {
 	t.Helper()
-	text, err := os.ReadFile("../../../integration/testdata/shapes/" + name + ".txtar")
-	hosttest.NoError(t, err)
-	a, other := txtar.Parse(text), txtar.Parse([]byte(more))
+	text := hosttest.Read(t, "../../../integration/testdata/shapes/"+name+".txtar")
+	a, other := txtar.Parse([]byte(text)), txtar.Parse([]byte(more))
 	a.Comment = append(a.Comment, other.Comment...)
 	for _, f := range other.Files {
 		for i := range a.Files {
@@ -39,8 +36,7 @@ func shape(t *testing.T, name, more string) host.Root {
 // portFindings returns what the check says of ports that are not ACTIVE, and the verdict.
 func portFindings(t *testing.T, root host.Root) ([]host.Finding, checklist.Verdict) {
 	t.Helper()
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	all, verdict, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 	hosttest.NoError(t, err)
 	var found []host.Finding
@@ -87,8 +83,7 @@ func TestContainersUnread(t *testing.T) {
 	if _, verdict := portFindings(t, root); verdict != checklist.Unknown {
 		t.Error(verdict)
 	}
-	devices, _, err := pci.Scan(root, pci.Options{})
-	hosttest.NoError(t, err)
+	devices := hosttest.Devices(t, root)
 	findings, _, err := rdmacheck.Verify(rdmacheck.Observe(root, devices, change.Machine(root).Observe()))
 	hosttest.NoError(t, err)
 	for _, f := range findings {

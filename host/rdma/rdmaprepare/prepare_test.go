@@ -417,10 +417,9 @@ func TestLeaving(t *testing.T) {
 // and by the function to name.
 func TestLAG(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../integration/testdata/shapes/roce-lag.txtar")
-	hosttest.NoError(t, err)
+	text := hosttest.Read(t, "../../../integration/testdata/shapes/roce-lag.txtar")
 	second := rdmaprepare.Options{Add: []pci.Address{{Bus: 0x3b, Function: 1}}, Whole: true, Use: rdma.ForContainers}
-	root := hosttest.Lay(t, string(text))
+	root := hosttest.Lay(t, text)
 	m, err := rdmaprepare.Observe(root, machine.ObserveRecord(root, nil, true), second)
 	hosttest.NoError(t, err)
 	_, err = rdmaprepare.NewWant(m, second)

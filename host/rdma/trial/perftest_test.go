@@ -68,8 +68,7 @@ const (
 // runner returns a runner with playedPerf programs. changes is shell code before a side begins.
 func runner(t *testing.T, help, changes string) host.Runner {
 	t.Helper()
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	dir := t.TempDir()
 	hosttest.NoError(t, os.WriteFile(filepath.Join(dir, "help"), []byte(help), 0o644))
 	for _, name := range trial.Perftest(host.UnknownFamily).Names {
@@ -90,9 +89,8 @@ func newPerfTest(r host.Runner, ip string) trial.Test {
 
 func asked(t *testing.T, r host.Runner) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(r.Dirs[0], "asked"))
-	hosttest.NoError(t, err)
-	return strings.Split(strings.TrimSpace(string(text)), "\n")
+	text := hosttest.Read(t, filepath.Join(r.Dirs[0], "asked"))
+	return strings.Split(strings.TrimSpace(text), "\n")
 }
 
 // measured returns the measurements of a result in one line each.
@@ -279,9 +277,8 @@ func TestPerfTimeLimit(t *testing.T) {
 				time.Since(begun) > 30*time.Second {
 				t.Errorf("%+v, %v", got, err)
 			}
-			pids, err := os.ReadFile(filepath.Join(r.Dirs[0], "pids"))
-			hosttest.NoError(t, err)
-			for _, pid := range strings.Fields(string(pids)) {
+			pids := hosttest.Read(t, filepath.Join(r.Dirs[0], "pids"))
+			for _, pid := range strings.Fields(pids) {
 				for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 					if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
 						break

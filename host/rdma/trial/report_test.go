@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -50,9 +49,8 @@ func TestParseRecorded(t *testing.T) {
 		t.Errorf("%v, %v", files, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		hosttest.NoError(t, err)
-		hosttest.EqualIn(t, file, wants[filepath.Base(file)], shown(trial.Parse(text)))
+		text := hosttest.Read(t, file)
+		hosttest.EqualIn(t, file, wants[filepath.Base(file)], shown(trial.Parse([]byte(text))))
 	}
 }
 
@@ -106,9 +104,8 @@ func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txt")
 	hosttest.NoError(f, err)
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		hosttest.NoError(f, err)
-		f.Add(text)
+		text := hosttest.Read(f, file)
+		f.Add([]byte(text))
 	}
 	f.Add([]byte(latencyColumns + " 2       1000          0.88           6.84         0.98   \t       1.03     \t0.20\t\t1.21 \t\t5.42\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {

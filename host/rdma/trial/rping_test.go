@@ -16,7 +16,6 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/hosttest"
-	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/trial"
 )
@@ -35,8 +34,7 @@ echo "client DISCONNECT EVENT..." >&2; : > $0.done`
 // played returns a runner with an rping that is a script.
 func played(t *testing.T, server, client string) host.Runner {
 	t.Helper()
-	root, err := host.NewRoot("/")
-	hosttest.NoError(t, err)
+	root := hosttest.Root(t, "/")
 	dir := t.TempDir()
 	script := "#!/bin/sh\n" + both + "case $1 in\n-s)\n" + server + "\n;;\n-c)\n" + client + "\n;;\nesac\n"
 	hosttest.Program(t, dir, "rping", script)
@@ -199,10 +197,9 @@ func TestTimeLimit(t *testing.T) {
 	const hangs = "trap '' INT TERM; echo $$ > $0.pid; sleep 600"
 	ended := func(t *testing.T, r host.Runner) {
 		t.Helper()
-		pid, err := os.ReadFile(filepath.Join(r.Dirs[0], "rping.pid"))
-		hosttest.NoError(t, err)
+		pid := hosttest.Read(t, filepath.Join(r.Dirs[0], "rping.pid"))
 		for begun := time.Now(); time.Since(begun) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
-			if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); errors.Is(err, os.ErrNotExist) {
+			if _, err := os.Stat("/proc/" + strings.TrimSpace(pid)); errors.Is(err, os.ErrNotExist) {
 				return
 			}
 		}
@@ -289,8 +286,7 @@ func TestTargets(t *testing.T) {
 	gid := func(ip, netdev string) rdma.GID {
 		return rdma.GID{GID: netip.MustParseAddr(ip), Netdev: netdev, Type: "RoCE v2"}
 	}
-	address, err := pci.ParseAddress("0000:0c:00.0")
-	hosttest.NoError(t, err)
+	address := hosttest.Address(t, "0000:0c:00.0")
 	adapters := []rdma.Adapter{
 		port("roce", func(a *rdma.Adapter, p *rdma.Port) {
 			a.Address = &address

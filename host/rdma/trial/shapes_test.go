@@ -2,7 +2,6 @@ package trial_test
 
 import (
 	"net/netip"
-	"os"
 	"testing"
 
 	"gpustack/host/hosttest"
@@ -27,9 +26,8 @@ func TestTargetsOfShapes(t *testing.T) {
 			"mlx5_2 port 1 has no IP address, and rdma_cm needs one", "mlx5_3 port 1 is not ACTIVE: its state is DOWN (Polling)"},
 		"efa": {"rdmap0s6 port 1 has no connection manager: its link layer is Unspecified", "rdmap0s7 port 1 has no connection manager: its link layer is Unspecified"},
 	} {
-		text, err := os.ReadFile("../../../integration/testdata/shapes/" + shape + ".txtar")
-		hosttest.NoError(t, err)
-		_, stack, err := rdma.Scan(hosttest.Lay(t, string(text)), rdma.Options{GIDs: true})
+		text := hosttest.Read(t, "../../../integration/testdata/shapes/"+shape+".txtar")
+		_, stack, err := rdma.Scan(hosttest.Lay(t, text), rdma.Options{GIDs: true})
 		hosttest.NoError(t, err)
 		targets, skipped := trial.Targets(stack.Adapters, addresses)
 		var got []string

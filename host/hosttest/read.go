@@ -1,0 +1,41 @@
+package hosttest
+
+import (
+	"os"
+	"testing"
+
+	"gpustack/host"
+	"gpustack/host/pci"
+)
+
+// Read returns the text of a file.
+func Read(t testing.TB, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	NoError(t, err)
+	return string(text)
+}
+
+// Root returns the root at a folder.
+func Root(t testing.TB, dir string) host.Root {
+	t.Helper()
+	root, err := host.NewRoot(dir)
+	NoError(t, err)
+	return root
+}
+
+// Address parses an address.
+func Address(t testing.TB, text string) pci.Address {
+	t.Helper()
+	a, err := pci.ParseAddress(text)
+	NoError(t, err)
+	return a
+}
+
+// Devices returns all functions of a machine.
+func Devices(t testing.TB, root host.Root) pci.Devices {
+	t.Helper()
+	devices, _, err := pci.Scan(root, pci.Options{})
+	NoError(t, err)
+	return devices
+}
