@@ -177,6 +177,10 @@ func TestCases(t *testing.T) {
 	mine := device(gpu1, StatusAllocated, u)
 	deleted := Node{ID: 1, Host: "gpu1", Name: "gpu1", Deleted: true}
 	renamed := Node{ID: 9, Host: "gpu1", Name: "gpu1.example.org"}
+	// renamedWith gives the host a node of another name, with the device in a status.
+	renamedWith := func(status, owner string) func(*Facts) {
+		return func(f *Facts) { f.Renamed = &Held{Device: device(renamed, status, owner), NodeName: renamed.Name} }
+	}
 	vf := func(status string) Device {
 		d := device(gpu1, status, "")
 		d.Type, d.Parent = TypeVF, text("0000:84:00.0")
@@ -412,33 +416,23 @@ func TestCases(t *testing.T) {
 		"D: the instance is on it": {device: mine, node: &deleted, instance: instance("active @gpu1"),
 			want: "D suspicious: the compute node is deleted, but the instance is still on it"},
 		"D: the hypervisor was renamed, and the device is assigned on the new node": {device: mine, node: &deleted, instance: instance("active @gpu1"),
-			change: func(f *Facts) { f.Renamed = &Held{Device: device(renamed, StatusAllocated, u), NodeName: renamed.Name} },
+			change: renamedWith(StatusAllocated, u),
 			want:   "D suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is assigned to the instance on node gpu1.example.org of the same host"},
 		"L: the hypervisor was renamed": {device: mine, node: &deleted, instance: instance("active @gpu1"),
-			change: func(f *Facts) {
-				f.Renamed = &Held{Device: device(renamed, StatusAvailable, ""), NodeName: renamed.Name}
-			},
-			want: "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is free on node gpu1.example.org of the same host"},
+			change: renamedWith(StatusAvailable, ""),
+			want:   "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is free on node gpu1.example.org of the same host"},
 		"L: the hypervisor was renamed, and a resize to it waits": {device: mine, node: &deleted, instance: instance("resized @gpu1"),
-			change: func(f *Facts) {
-				f.Renamed = &Held{Device: device(renamed, StatusAvailable, ""), NodeName: renamed.Name}
-			},
-			want: "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is free on node gpu1.example.org of the same host"},
+			change: renamedWith(StatusAvailable, ""),
+			want:   "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is free on node gpu1.example.org of the same host"},
 		"L: the hypervisor was renamed under a task": {device: mine, node: &deleted, instance: instance("active rebooting @gpu1"),
-			change: func(f *Facts) {
-				f.Renamed = &Held{Device: device(renamed, StatusAvailable, ""), NodeName: renamed.Name}
-			},
-			want: "T busy: the instance is in task rebooting, unchanged for 3 h"},
+			change: renamedWith(StatusAvailable, ""),
+			want:   "T busy: the instance is in task rebooting, unchanged for 3 h"},
 		"L: the hypervisor was renamed, and another instance has the device": {device: mine, node: &deleted, instance: instance("active @gpu1"),
-			change: func(f *Facts) {
-				f.Renamed = &Held{Device: device(renamed, StatusAllocated, "other"), NodeName: renamed.Name}
-			},
-			want: "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is allocated on node gpu1.example.org of the same host"},
+			change: renamedWith(StatusAllocated, "other"),
+			want:   "L suspicious: the hypervisor was renamed: the instance is still on the deleted node gpu1, and the device is allocated on node gpu1.example.org of the same host"},
 		"D: a free row of the old node says nothing about the device": {device: device(gpu1, StatusAvailable, u), node: &deleted, instance: instance("active @gpu1"),
-			change: func(f *Facts) {
-				f.Renamed = &Held{Device: device(renamed, StatusAvailable, ""), NodeName: renamed.Name}
-			},
-			want: "D suspicious: the compute node is deleted, but the instance is still on it"},
+			change: renamedWith(StatusAvailable, ""),
+			want:   "D suspicious: the compute node is deleted, but the instance is still on it"},
 		"D: the instance is in a task": {device: mine, node: &deleted, instance: instance("active resize_finish @gpu2"),
 			want: "T busy: the instance is in task resize_finish, unchanged for 3 h"},
 		"D: the instance is mapped, in no cell": {device: mine, node: &deleted, change: func(f *Facts) { f.Mapped = true },

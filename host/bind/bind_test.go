@@ -37,16 +37,6 @@ func prepared(t *testing.T, root host.Root) {
 	hosttest.NoError(t, plan.Files.Apply(context.Background(), root))
 }
 
-func selectors(t *testing.T, words ...string) (list []pci.Selector) {
-	t.Helper()
-	for _, w := range words {
-		s, err := pci.ParseSelector(w)
-		hosttest.NoError(t, err)
-		list = append(list, s)
-	}
-	return list
-}
-
 // brief writes a plan, a line for each change.
 func brief(l bind.Plan) string {
 	var b strings.Builder
@@ -81,7 +71,9 @@ func TestBind(t *testing.T) {
 	const grouped = "symlink sys/bus/pci/devices/0000:05:00.0/iommu_group -> ../../../../kernel/iommu_groups/11\n"
 	const peripheral = "-- sys/bus/pci/devices/0000:05:00.0/class --\n0x088000\n-- sys/bus/pci/devices/0000:05:00.0/vendor --\n0x8086\n-- sys/bus/pci/devices/0000:05:00.0/device --\n0x2021\n" +
 		"-- sys/bus/pci/devices/0000:05:00.0/modalias --\npci:v00008086d00002021sv00000000sd00000000bc08sc80i00\n"
-	card := func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.0")} }
+	card := func(t *testing.T) selection.Options {
+		return selection.Options{Add: hosttest.Selectors(t, "0000:02:00.0")}
+	}
 	none := func(*testing.T) selection.Options { return selection.Options{} }
 	for _, test := range []struct {
 		name, links, files string
@@ -94,7 +86,9 @@ func TestBind(t *testing.T) {
 		{"with the recorded driver", "mkdir sys/bus/pci/drivers/odd_vfio_pci\n", contract("odd_vfio_pci", "address"), none, idle, strings.ReplaceAll(first, "vfio-pci", "odd_vfio_pci")},
 		{"what is named, if something is", "", contract("vfio-pci", "ids"), card, idle, second},
 		{"what was allowed stays so", "", contract("vfio-pci", "ids") + console, card, idle, second},
-		{"the audio function alone", "", "", func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.1")} }, idle, second},
+		{"the audio function alone", "", "", func(t *testing.T) selection.Options {
+			return selection.Options{Add: hosttest.Selectors(t, "0000:02:00.1")}
+		}, idle, second},
 		{"the console is not", "", console, card, idle, "0000:02:00.0: is the console (boot_vga)"},
 		{"beside a function that no kernel has a driver for", grouped, peripheral, card, idle, second},
 		{"beside one that a kernel has a driver for", grouped, peripheral + "-- lib/modules/6.1.0-28-amd64/modules.alias --\nalias pci:v00008086d00002021sv*sd*bc*sc*i* igb\n", card, idle,

@@ -113,7 +113,7 @@ func TestServices(t *testing.T) {
 			uses.Running, uses.Guests = !test.plain, idle.Guests
 			var opts selection.Options
 			if test.card != "" {
-				opts.Add = selectors(t, test.card)
+				opts.Add = hosttest.Selectors(t, test.card)
 			}
 			l, err := bind.NewPlan(root, observe(root), opts, uses, test.mode)
 			var got strings.Builder

@@ -48,16 +48,6 @@ func apply(t *testing.T, root host.Root, opts selection.Options) {
 	hosttest.NoError(t, err)
 }
 
-func selectors(t *testing.T, words ...string) (list []pci.Selector) {
-	t.Helper()
-	for _, w := range words {
-		s, err := pci.ParseSelector(w)
-		hosttest.NoError(t, err)
-		list = append(list, s)
-	}
-	return list
-}
-
 // planned is the same server after host prepare, and before it is booted anew.
 func planned(t *testing.T, opts selection.Options) host.Root {
 	t.Helper()
@@ -834,7 +824,7 @@ func TestOtherGenerator(t *testing.T) {
 // No plan gives it to guests.
 func TestRenumbered(t *testing.T) {
 	root := bare(t)
-	p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")})
+	p, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:02:00.0")})
 	hosttest.NoError(t, err)
 	hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	for _, f := range []string{"0", "1"} {
@@ -850,7 +840,7 @@ func TestRenumbered(t *testing.T) {
 	if !errors.Is(err, selection.ErrChanged) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	if _, err := plan(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:03:00.0")}); err != nil {
+	if _, err := plan(t, root, selection.Options{Remove: hosttest.Selectors(t, "0000:02:00.0"), Add: hosttest.Selectors(t, "0000:03:00.0")}); err != nil {
 		t.Error(err)
 	}
 }
@@ -864,7 +854,7 @@ func TestGone(t *testing.T) {
 		"an identical one is added": {"0000:00:19.0", "is gone (10de:11b4)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := planned(t, selection.Options{Add: selectors(t, "0000:02:00.0")})
+			root := planned(t, selection.Options{Add: hosttest.Selectors(t, "0000:02:00.0")})
 			const from = "sys/devices/pci0000:00/0000:00:02.0/0000:02:00."
 			for _, f := range []string{"0", "1"} {
 				if remove("sys/bus/pci/devices/0000:02:00."+f)(t, root); test.bridge == "" {
@@ -899,7 +889,7 @@ func TestSysfsPath(t *testing.T) {
 	root := bare(t)
 	apply := func() {
 		t.Helper()
-		p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")})
+		p, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:02:00.0")})
 		hosttest.NoError(t, err)
 		hosttest.NoError(t, p.Files.Apply(context.Background(), root))
 	}
@@ -1051,7 +1041,7 @@ func TestFabric(t *testing.T) {
 		{"for a guest", machine.SwitchesToGuest, nil, host.Pass, "NVSwitches are assigned to guests"},
 	} {
 		root := hosttest.Lay(t, hosttest.Board())
-		apply(t, root, selection.Options{Add: selectors(t, "10de:20b2"), NVSwitch: test.choice})
+		apply(t, root, selection.Options{Add: hosttest.Selectors(t, "10de:20b2"), NVSwitch: test.choice})
 		for name, text := range test.files {
 			file := root.Path(name)
 			hosttest.NoError(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)))

@@ -32,6 +32,17 @@ func Address(t testing.TB, text string) pci.Address {
 	return a
 }
 
+// Selectors parses selectors.
+func Selectors(t testing.TB, words ...string) (list []pci.Selector) {
+	t.Helper()
+	for _, w := range words {
+		s, err := pci.ParseSelector(w)
+		NoError(t, err)
+		list = append(list, s)
+	}
+	return list
+}
+
 // Devices returns all functions of a machine.
 func Devices(t testing.TB, root host.Root) pci.Devices {
 	t.Helper()

@@ -30,7 +30,7 @@ func grouped(links, files string) string {
 func TestMember(t *testing.T) {
 	root := hosttest.Lay(t, grouped("", ""))
 	a, _ := pci.ParseAddress(nic)
-	_, err := plan(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")})
+	_, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0")})
 	const want = nic + ": shares IOMMU group 10 with a selected device but is not part of it: NIC enp4s0 (igb)"
 	if err == nil || err.Error() != want {
 		t.Fatalf("%v, want %s", err, want)
@@ -70,12 +70,12 @@ func TestMember(t *testing.T) {
 	was, err := os.Readlink(link)
 	for _, name := range []string{"../../drivers/vfio-pci", was} {
 		hosttest.NoError(t, errors.Join(err, os.Remove(link), os.Symlink(name, link)))
-		apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")})
+		apply(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0")})
 		if c := contractOf(t, root); !slices.Equal(c.Allowed, []pci.Address{a}) {
 			t.Errorf("with %s, allowed %v", name, c.Allowed)
 		}
 	}
-	apply(t, root, selection.Options{Remove: selectors(t, "0000:01:00.0")})
+	apply(t, root, selection.Options{Remove: hosttest.Selectors(t, "0000:01:00.0")})
 	if c := contractOf(t, root); c.At(a) != nil || len(c.Allowed) > 0 || unit() {
 		t.Errorf("without its GPU: recorded %+v, allowed %v, unit %v", c.At(a), c.Allowed, unit())
 	}
@@ -130,7 +130,7 @@ func TestMembers(t *testing.T) {
 				}
 			}
 			root := hosttest.Lay(t, archive)
-			opts := selection.Options{Add: selectors(t, "0000:01:00.0")}
+			opts := selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0")}
 			p, err := plan(t, root, opts)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), nic+": ") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
@@ -148,7 +148,7 @@ func TestMembers(t *testing.T) {
 	}
 	// Without the GPU of its group the adapter is no part of the selection.
 	root := hosttest.Lay(t, grouped("", ""))
-	opts := selection.Options{Add: selectors(t, "0000:02:00.0")}
+	opts := selection.Options{Add: hosttest.Selectors(t, "0000:02:00.0")}
 	if _, err := plan(t, root, opts); err != nil {
 		t.Error(err)
 	}
@@ -180,7 +180,7 @@ func TestMemberWithoutUnit(t *testing.T) {
 func TestOtherDevice(t *testing.T) {
 	root := hosttest.Lay(t, grouped("", ""))
 	a, _ := pci.ParseAddress(nic)
-	apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0"), Allow: []pci.Address{a}})
+	apply(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0"), Allow: []pci.Address{a}})
 	for name, text := range map[string]string{"device": "0x1521\n", "modalias": "pci:v00008086d00001521sv00000000sd00000000bc02sc00i00\n"} {
 		hosttest.NoError(t, os.WriteFile(root.Path("sys/bus/pci/devices/"+nic+"/"+name), []byte(text), 0o644))
 	}
@@ -192,7 +192,7 @@ func TestOtherDevice(t *testing.T) {
 // TestStubOfMember: pci-stub cannot bind one function by its address.
 func TestStubOfMember(t *testing.T) {
 	a, _ := pci.ParseAddress(nic)
-	opts := selection.Options{Add: selectors(t, "0000:01:00.0", "0000:02:00.0"), Allow: []pci.Address{a}, Driver: machine.Stub}
+	opts := selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0", "0000:02:00.0"), Allow: []pci.Address{a}, Driver: machine.Stub}
 	if _, err := plan(t, hosttest.Lay(t, grouped("", "")), opts); err == nil || !strings.Contains(err.Error(), nic+": "+selection.ErrStubTwins.Error()) {
 		t.Errorf("%v", err)
 	}
@@ -217,7 +217,7 @@ func TestOrdinaryServer(t *testing.T) {
 	}
 	for name, want := range map[string]string{"0000:03:00.0": "carries /dev/mapper/vg-root, mounted at /",
 		nic: "is no GPU: NIC enp4s0 (igb); enp4s0 is a port of bond0"} {
-		opts := selection.Options{Add: selectors(t, name)}
+		opts := selection.Options{Add: hosttest.Selectors(t, name)}
 		if _, err := plan(t, root, opts); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

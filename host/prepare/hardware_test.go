@@ -95,7 +95,7 @@ func TestVF(t *testing.T) {
 		files += fmt.Sprintf("-- %s%s/class --\n0x038000\n-- %[1]s%[2]s/vendor --\n0x8086\n-- %[1]s%[2]s/device --\n0x56c0\n", dir, function)
 	}
 	root := hosttest.Lay(t, links+node{CPU: "GenuineIntel", More: inMemory + withSystemd + files}.Archive())
-	p := apply(t, root, selection.Options{Add: selectors(t, vf)})
+	p := apply(t, root, selection.Options{Add: hosttest.Selectors(t, vf)})
 	if len(p.Functions) != 1 || p.Functions[0].Address.String() != vf || p.Functions[0].By != machine.ByService {
 		t.Errorf("%+v", p.Functions)
 	}

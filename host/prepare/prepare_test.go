@@ -70,16 +70,6 @@ func tree(t *testing.T, root host.Root) map[string]string {
 	return files
 }
 
-func selectors(t *testing.T, words ...string) (list []pci.Selector) {
-	t.Helper()
-	for _, w := range words {
-		s, err := pci.ParseSelector(w)
-		hosttest.NoError(t, err)
-		list = append(list, s)
-	}
-	return list
-}
-
 func observe(root host.Root) machine.Machine {
 	return machine.ObservePrepare(root, true)
 }
@@ -117,7 +107,7 @@ func TestInOut(t *testing.T) {
 							n := node{Distro: distro, CPU: vendors[cpu], Builtin: builtin}
 							opts := selection.Options{Driver: driver}
 							if twins {
-								opts.Add = selectors(t, "0000:01:00.0")
+								opts.Add = hosttest.Selectors(t, "0000:01:00.0")
 							}
 							root := hosttest.Lay(t, n.Archive())
 							p, err := plan(t, root, opts)
@@ -273,7 +263,7 @@ func TestRefusals(t *testing.T) {
 			"/efi/loader/entries, /boot/loader/entries, /boot/efi/loader/entries: no boot entries\nCPU zhaoxin: IOMMU requirements unknown"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			opts := selection.Options{Add: selectors(t, test.add...), Remove: selectors(t, test.remove...)}
+			opts := selection.Options{Add: hosttest.Selectors(t, test.add...), Remove: hosttest.Selectors(t, test.remove...)}
 			for _, a := range test.allow {
 				address := hosttest.Address(t, a)
 				opts.Allow = append(opts.Allow, address)
@@ -304,7 +294,7 @@ func TestReplaced(t *testing.T) {
 	if !errors.Is(err, selection.ErrChanged) || err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	p, err = plan(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0")})
+	p, err = plan(t, root, selection.Options{Remove: hosttest.Selectors(t, "0000:02:00.0")})
 	if err != nil || len(p.Functions) != 2 {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
@@ -321,12 +311,12 @@ func TestVirtualFunction(t *testing.T) {
 	}
 	root := hosttest.Lay(t, commands+node{CPU: "GenuineIntel", CardGroup: 13, More: inMemory + withSystemd + files}.Archive())
 	allow := []pci.Address{{Bus: 4, Function: 1}}
-	p, err := plan(t, root, selection.Options{Add: selectors(t, "0000:04:00.1"), Allow: allow})
+	p, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:04:00.1"), Allow: allow})
 	hosttest.NoError(t, err)
 	if len(p.Functions) != 1 || p.Functions[0].Address.String() != "0000:04:00.1" {
 		t.Errorf("%v", p.Functions)
 	}
-	if _, err = plan(t, root, selection.Options{Add: selectors(t, "0000:04:00.0")}); !errors.Is(err, gate.ErrVFs) {
+	if _, err = plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:04:00.0")}); !errors.Is(err, gate.ErrVFs) {
 		t.Errorf("%v", err)
 	}
 }

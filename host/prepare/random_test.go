@@ -185,7 +185,7 @@ func TestRandomMachines(t *testing.T) {
 		}
 		one := selection.Options{}
 		if d := m.devices[r.IntN(len(m.devices))]; !d.IsBridge() {
-			one.Add = selectors(t, d.Address.String())
+			one.Add = hosttest.Selectors(t, d.Address.String())
 		}
 		switches := selection.Options{NVSwitch: machine.SwitchesToGuest}
 		for _, opts := range []selection.Options{{}, all, one, {Add: one.Add, Allow: all.Allow}, {Vendors: []pci.ID{0x1002}}, switches} {

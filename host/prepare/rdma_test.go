@@ -24,7 +24,7 @@ func TestRecordedByRDMA(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			root := hosttest.Lay(t, hosttest.Server{CPU: "GenuineIntel", More: "-- var/lib/gpustack/.keep --\n"}.Archive())
 			a := pci.Address{Bus: 2}
-			selected := selection.Options{Add: selectors(t, a.String())}
+			selected := selection.Options{Add: hosttest.Selectors(t, a.String())}
 			if _, err := plan(t, root, selected); err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +36,7 @@ func TestRecordedByRDMA(t *testing.T) {
 			if _, err := plan(t, root, selected); err == nil || !strings.Contains(err.Error(), "0000:02:00.0: is recorded by rdma prepare") {
 				t.Errorf("%v, want a refusal", err)
 			}
-			if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")}); err != nil {
+			if _, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0")}); err != nil {
 				t.Error(err)
 			}
 			hosttest.NoError(t, edit.Write(root, rdma.RecordFile, []byte("{"), 0o600))

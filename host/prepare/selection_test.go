@@ -65,14 +65,24 @@ func TestSelect(t *testing.T) {
 		without, recorded string
 	}{
 		{"nothing", func(*testing.T) selection.Options { return selection.Options{} }, bothCards, firstCard},
-		{"--device", func(t *testing.T) selection.Options { return selection.Options{Add: selectors(t, "0000:02:00.0")} }, secondCard, bothCards},
+		{"--device", func(t *testing.T) selection.Options {
+			return selection.Options{Add: hosttest.Selectors(t, "0000:02:00.0")}
+		}, secondCard, bothCards},
 		{"--vendor", func(*testing.T) selection.Options { return selection.Options{Vendors: []pci.ID{pci.NVIDIA}} }, bothCards, bothCards},
-		{"--only another", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "0000:02:00.0")} }, secondCard, secondCard},
-		{"--only the same", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "0000:01:00.0")} }, firstCard, firstCard},
-		{"--only a product", func(t *testing.T) selection.Options { return selection.Options{Only: selectors(t, "10de:11b4")} }, bothCards, bothCards},
-		{"--remove", func(t *testing.T) selection.Options { return selection.Options{Remove: selectors(t, "0000:01:00.0")} }, "0000:01:00.0: is not selected", ""},
+		{"--only another", func(t *testing.T) selection.Options {
+			return selection.Options{Only: hosttest.Selectors(t, "0000:02:00.0")}
+		}, secondCard, secondCard},
+		{"--only the same", func(t *testing.T) selection.Options {
+			return selection.Options{Only: hosttest.Selectors(t, "0000:01:00.0")}
+		}, firstCard, firstCard},
+		{"--only a product", func(t *testing.T) selection.Options {
+			return selection.Options{Only: hosttest.Selectors(t, "10de:11b4")}
+		}, bothCards, bothCards},
+		{"--remove", func(t *testing.T) selection.Options {
+			return selection.Options{Remove: hosttest.Selectors(t, "0000:01:00.0")}
+		}, "0000:01:00.0: is not selected", ""},
 		{"--device and --remove", func(t *testing.T) selection.Options {
-			return selection.Options{Add: selectors(t, "10de:11b4"), Remove: selectors(t, "0000:01:00.0")}
+			return selection.Options{Add: hosttest.Selectors(t, "10de:11b4"), Remove: hosttest.Selectors(t, "0000:01:00.0")}
 		}, secondCard, secondCard},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -80,7 +90,7 @@ func TestSelect(t *testing.T) {
 				root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 				want := test.without
 				if recorded {
-					apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")})
+					apply(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0")})
 					want = test.recorded
 				}
 				p, err := plan(t, root, test.opts(t))
@@ -103,16 +113,16 @@ func TestOnlyReturns(t *testing.T) {
 	for _, f := range []string{"0", "1"} {
 		hosttest.NoError(t, os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00."+f+"/device"), []byte("0x1bb1\n"), 0o644))
 	}
-	apply(t, root, selection.Options{Only: selectors(t, "0000:01:00.0")})
+	apply(t, root, selection.Options{Only: hosttest.Selectors(t, "0000:01:00.0")})
 	c := contractOf(t, root)
 	if addresses(c.Functions) != firstCard || len(c.Allowed) > 0 {
 		t.Errorf("%s, allowed %v", addresses(c.Functions), c.Allowed)
 	}
-	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:02:00.0")}); err == nil ||
+	if _, err := plan(t, root, selection.Options{Only: hosttest.Selectors(t, "0000:02:00.0")}); err == nil ||
 		!strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
 		t.Errorf("%v", err)
 	}
-	if _, err := plan(t, root, selection.Options{Only: selectors(t, "0000:99:00.0")}); !errors.Is(err, selection.ErrNoDevice) {
+	if _, err := plan(t, root, selection.Options{Only: hosttest.Selectors(t, "0000:99:00.0")}); !errors.Is(err, selection.ErrNoDevice) {
 		t.Errorf("%v", err)
 	}
 }
@@ -120,8 +130,8 @@ func TestOnlyReturns(t *testing.T) {
 // TestRemoveLast: without the last device it is as with --none.
 func TestRemoveLast(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
-	apply(t, root, selection.Options{Add: selectors(t, "0000:01:00.0")})
-	removed, err := plan(t, root, selection.Options{Remove: selectors(t, "0000:01:00.0")})
+	apply(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0")})
+	removed, err := plan(t, root, selection.Options{Remove: hosttest.Selectors(t, "0000:01:00.0")})
 	none, noneErr := plan(t, root, selection.Options{None: true})
 	text := func(p prepare.Plan) (text string) {
 		for _, c := range p.Files.Pending() {
@@ -139,11 +149,11 @@ func TestRemoveForgets(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel", CardGroup: 11, More: inMemory + withSystemd}.Archive())
 	nic, _ := pci.ParseAddress("0000:04:00.0")
 	apply(t, root, selection.Options{Allow: []pci.Address{nic}})
-	apply(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0")})
+	apply(t, root, selection.Options{Remove: hosttest.Selectors(t, "0000:02:00.0")})
 	if c := contractOf(t, root); addresses(c.Functions) != firstCard || len(c.Allowed) > 0 {
 		t.Errorf("%s, allowed %v", addresses(c.Functions), c.Allowed)
 	}
-	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:02:00.0")}); err == nil ||
+	if _, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:02:00.0")}); err == nil ||
 		!strings.Contains(err.Error(), "0000:04:00.0: shares IOMMU group 11") {
 		t.Errorf("%v", err)
 	}
@@ -194,7 +204,7 @@ func TestReplace(t *testing.T) {
 	root := hosttest.Lay(t, node{CPU: "GenuineIntel"}.Archive())
 	apply(t, root, selection.Options{})
 	hosttest.NoError(t, os.WriteFile(root.Path("sys/bus/pci/devices/0000:02:00.0/device"), []byte("0x1bb1\n"), 0o644))
-	p, err := plan(t, root, selection.Options{Remove: selectors(t, "0000:02:00.0"), Add: selectors(t, "0000:02:00.0")})
+	p, err := plan(t, root, selection.Options{Remove: hosttest.Selectors(t, "0000:02:00.0"), Add: hosttest.Selectors(t, "0000:02:00.0")})
 	if err != nil || addresses(p.Functions) != bothCards {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
@@ -436,10 +446,10 @@ func TestAbsent(t *testing.T) {
 	}{
 		{"no GPU of NVIDIA's", text, selection.Options{}, true},
 		{"one", node{CPU: "GenuineIntel"}.Archive(), selection.Options{}, false},
-		{"the device named", text, selection.Options{Add: selectors(t, "1002:11b4")}, false},
-		{"another", text, selection.Options{Add: selectors(t, "0000:99:00.0")}, true},
-		{"one of two", text, selection.Options{Add: selectors(t, "0000:99:00.0", "1002:11b4")}, false},
-		{"the only one named", text, selection.Options{Only: selectors(t, "0000:99:00.0")}, true},
+		{"the device named", text, selection.Options{Add: hosttest.Selectors(t, "1002:11b4")}, false},
+		{"another", text, selection.Options{Add: hosttest.Selectors(t, "0000:99:00.0")}, true},
+		{"one of two", text, selection.Options{Add: hosttest.Selectors(t, "0000:99:00.0", "1002:11b4")}, false},
+		{"the only one named", text, selection.Options{Only: hosttest.Selectors(t, "0000:99:00.0")}, true},
 		{"a vendor", text, selection.Options{Vendors: []pci.ID{0x1234}}, true},
 		{"a vendor that cannot be read", strings.Replace(text, "pci:v00001002", "pci:v", 1) + "-- sys/bus/pci/devices/0000:01:00.0/vendor --\n?\n", selection.Options{}, false},
 		{"no boot loader either", strings.ReplaceAll(text, "etc/default/grub", "etc/default/x"), selection.Options{}, true},
@@ -460,7 +470,7 @@ func TestNVSwitch(t *testing.T) {
 	const gpus, switches = "0000:21:00.0 0000:22:00.0", "0000:23:00.0 0000:24:00.0"
 	const host, guest = machine.SwitchesToHost, machine.SwitchesToGuest
 	choose := func(choice machine.NVSwitch, words ...string) selection.Options {
-		return selection.Options{Add: selectors(t, words...), NVSwitch: choice}
+		return selection.Options{Add: hosttest.Selectors(t, words...), NVSwitch: choice}
 	}
 	for _, test := range []struct {
 		name        string
@@ -539,7 +549,7 @@ func hgxB200(manager string) string {
 // alone, and where they cannot be distinguished from adapters nothing is planned without a choice.
 func TestNVSwitchManagers(t *testing.T) {
 	const gpus = "0000:31:00.0 0000:32:00.0"
-	product := selectors(t, "10de:2901")
+	product := hosttest.Selectors(t, "10de:2901")
 	root := hosttest.Lay(t, hgxB200("SW_MNG"))
 	if _, err := plan(t, root, selection.Options{Add: product}); fmt.Sprint(err) != separated(gpus, "0000:41:00.0") {
 		t.Errorf("%v", err)
@@ -556,7 +566,7 @@ func TestNVSwitchManagers(t *testing.T) {
 		t.Errorf("%q", p.Warnings)
 	}
 	// An adapter with the same ids is no NVSwitch.
-	p, err = plan(t, root, selection.Options{Add: selectors(t, "0000:42:00.0"), Allow: []pci.Address{{Bus: 0x42}}})
+	p, err = plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:42:00.0"), Allow: []pci.Address{{Bus: 0x42}}})
 	if err != nil || p.Functions[0].By != machine.ByService {
 		t.Errorf("%v, %v", p.Functions, err)
 	}
@@ -570,7 +580,7 @@ func TestNVSwitchManagers(t *testing.T) {
 		!strings.Contains(err.Error(), "NVSwitches of the selected GPUs may be managed by 0000:41:00.0, whose vital product data cannot be read") {
 		t.Errorf("%v", err)
 	}
-	if _, err := plan(t, root, selection.Options{Add: selectors(t, "0000:41:00.0")}); err == nil ||
+	if _, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:41:00.0")}); err == nil ||
 		!strings.Contains(err.Error(), "may manage the NVSwitches of this machine") {
 		t.Errorf("%v", err)
 	}
@@ -584,7 +594,7 @@ func TestNVSwitchManagers(t *testing.T) {
 func TestBoardLeftOut(t *testing.T) {
 	const gpu = "sys/devices/pci0000:20/0000:20:00.0/0000:21:00.0/"
 	root := hosttest.Lay(t, hosttest.Board()+"-- "+gpu+"sriov_totalvfs --\n16\n-- "+gpu+"sriov_numvfs --\n4\n")
-	_, err := plan(t, root, selection.Options{Add: selectors(t, "0000:01:00.0", "0000:22:00.0"), NVSwitch: machine.SwitchesToGuest})
+	_, err := plan(t, root, selection.Options{Add: hosttest.Selectors(t, "0000:01:00.0", "0000:22:00.0"), NVSwitch: machine.SwitchesToGuest})
 	want := []string{"leave 0000:21:00.0 0000:22:00.0 0000:23:00.0 0000:24:00.0 with the host: 0000:01:00.0"}
 	hosttest.Equal(t, want, accepted(t, root, err))
 }

@@ -79,7 +79,7 @@ func TestStatesAgree(t *testing.T) {
 	refusals := func(addresses []pci.Address) (reasons []string) {
 		var opts selection.Options
 		for _, a := range addresses {
-			opts.Add = append(opts.Add, selectors(t, a.String())...)
+			opts.Add = append(opts.Add, hosttest.Selectors(t, a.String())...)
 		}
 		_, err := prepare.NewWant(prepare.Observe(root, m, opts), opts)
 		var refused *selection.Refused

@@ -33,7 +33,7 @@ func TestByOtherMeans(t *testing.T) {
 	}{
 		"the talk's line": {byHand("", ""), selection.Options{},
 			[]string{"/etc/initramfs-tools/modules:2: pci-stub ids=10de:11b4,10de:0e0a, set outside gpustack, binds 0000:01:00.0, 0000:01:00.1, 0000:02:00.0, 0000:02:00.1"}},
-		"an identical card remains": {byHand("", ""), selection.Options{Only: selectors(t, "0000:01:00.0")},
+		"an identical card remains": {byHand("", ""), selection.Options{Only: hosttest.Selectors(t, "0000:01:00.0")},
 			[]string{"0000:02:00.0 remains with the host, but ids=10de:11b4,10de:0e0a of pci-stub, set in /etc/initramfs-tools/modules:2 outside gpustack, matches it"}},
 		"the other driver on the command line": {byHand("", "pci-stub.ids=10de:0e0a"), selection.Options{},
 			[]string{"kernel arguments: pci-stub ids=10de:0e0a, set outside gpustack, binds 0000:01:00.1, 0000:02:00.1"}},
@@ -76,18 +76,19 @@ func TestForeignIDs(t *testing.T) {
 		"a NIC and selected GPUs":     {more: line("10de:11b4,8086:1533"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
 		"on the kernel command line":  {args: "vfio-pci.ids=8086:1533", hint: "from kernel arguments,"},
 		"in another file of the boot": {more: "-- etc/modules --\npci_stub ids=8086:1533\n", hint: "from /etc/modules:1,"},
-		"without a GPU by ids": {more: line("8086:1533"), opts: selection.Options{Only: selectors(t, "0000:01:00.0")},
+		"without a GPU by ids": {more: line("8086:1533"), opts: selection.Options{Only: hosttest.Selectors(t, "0000:01:00.0")},
 			hint: "from /etc/modprobe.d/vfio.conf:1,"},
 		"allowed, but not selected": {more: line("8086:1533"), opts: selection.Options{Allow: []pci.Address{{Bus: 4}}},
 			hint: "from /etc/modprobe.d/vfio.conf:1,"},
-		"selected with --allow":         {more: line("8086:1533"), opts: selection.Options{Add: selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}}},
+		"selected with --allow": {more: line("8086:1533"),
+			opts: selection.Options{Add: hosttest.Selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}}},
 		"only selected functions":       {more: line("10de:11b4,10de:0e0a")},
 		"no function":                   {more: line("1234:5678")},
 		"a NIC by its class":            {more: line("8086:ffffffff:ffffffff:ffffffff:00020000:ffff0000"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
 		"a NIC by its subsystem":        {more: line("0x8086:0x1533:0:0"), hint: "from /etc/modprobe.d/vfio.conf:1,"},
 		"of another class":              {more: line("8086:1533:ffffffff:ffffffff:00030000:ffff0000")},
 		"of another subsystem":          {more: line("8086:1533:8086:0001")},
-		"an identical GPU that idles":   {more: line("10de:11b4"), opts: selection.Options{Only: selectors(t, "0000:01:00.0")}},
+		"an identical GPU that idles":   {more: line("10de:11b4"), opts: selection.Options{Only: hosttest.Selectors(t, "0000:01:00.0")}},
 		"a line that another overrides": {more: line("8086:1533") + "-- etc/modprobe.d/w.conf --\noptions vfio-pci ids=1234:5678\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,18 +216,20 @@ func TestTakeOver(t *testing.T) {
 // that the removed ids have bound.
 func TestTakeOverOfOthers(t *testing.T) {
 	const stays = "0000:02:00.0: is bound to vfio-pci by ids= in /etc/modprobe.d/vfio.conf:1, which --take-over removes"
-	first := selectors(t, "0000:01:00.0")
+	first := hosttest.Selectors(t, "0000:01:00.0")
 	for name, test := range map[string]struct {
 		ids, driver string
 		opts        selection.Options
 		want        string // a part of the refusal, or without --take-over of the warning; "" for none
 	}{
-		"another GPU is bound":              {"10de:11b4", "vfio-pci", selection.Options{Only: first, TakeOver: true}, stays},
-		"another GPU is of the host":        {"10de:11b4", "nouveau", selection.Options{Only: first, TakeOver: true}, ""},
-		"the line is kept":                  {"10de:11b4", "vfio-pci", selection.Options{Only: first}, "--take-over removes these ids there, if the others that they bind are selected, too"},
-		"the line is kept, and removable":   {"10de:11b4", "nouveau", selection.Options{Only: first}, "--take-over removes these ids there"},
-		"both GPUs are selected":            {"10de:11b4", "vfio-pci", selection.Options{TakeOver: true}, ""},
-		"another product, whose ids remain": {"10de:0e0a", "vfio-pci", selection.Options{Only: selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}, TakeOver: true}, ""},
+		"another GPU is bound":       {"10de:11b4", "vfio-pci", selection.Options{Only: first, TakeOver: true}, stays},
+		"another GPU is of the host": {"10de:11b4", "nouveau", selection.Options{Only: first, TakeOver: true}, ""},
+		"the line is kept": {"10de:11b4", "vfio-pci", selection.Options{Only: first},
+			"--take-over removes these ids there, if the others that they bind are selected, too"},
+		"the line is kept, and removable": {"10de:11b4", "nouveau", selection.Options{Only: first}, "--take-over removes these ids there"},
+		"both GPUs are selected":          {"10de:11b4", "vfio-pci", selection.Options{TakeOver: true}, ""},
+		"another product, whose ids remain": {"10de:0e0a", "vfio-pci",
+			selection.Options{Only: hosttest.Selectors(t, "0000:04:00.0"), Allow: []pci.Address{{Bus: 4}}, TakeOver: true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, node{CPU: "GenuineIntel", More: inMemory + withSystemd + "-- etc/modprobe.d/vfio.conf --\noptions vfio-pci ids=" + test.ids + "\n"}.Archive())

@@ -32,7 +32,7 @@ func TestTwoVFsOnline(t *testing.T) {
 	report := evidence.Write(t, evidence.Report("gpu1", evidence.VFs(t, pf, vf1, vf2, vf3), evidence.Holds(t, vf3, UUID(9))))
 	if lines, _ := findings(t, machine(t), "--guests", report); slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, "stale") }) {
 		t.Error(lines)
-		(&dead{}).write(t, "UPDATE migrations SET status = 'failed'")
+		execInCell1(t, "UPDATE migrations SET status = 'failed'")
 		t.Logf("Nova then: %+v", database.Track(t, cell, gpu1, cell.Reported(t, gpu1)))
 	}
 }
@@ -41,13 +41,14 @@ func TestTwoVFsOnline(t *testing.T) {
 // not taken for an instance that is gone. Another writer of its rows waits until the repair has ended.
 func TestNothingHeld(t *testing.T) {
 	d := newDead(t)
-	d.write(t, "UPDATE instances SET host = NULL, node = NULL"+idIs("NULL")+", vm_state = 'shelved_offloaded', task_state = NULL", "UPDATE migrations SET status = 'error'")
+	execInCell1(t, "UPDATE instances SET host = NULL, node = NULL"+idIs("NULL")+", vm_state = 'shelved_offloaded', task_state = NULL",
+		"UPDATE migrations SET status = 'error'")
 	r, units := d.planned(t)
 	d.placement.answers = []error{errors.New("504 Gateway Timeout")}
 	wrote := make(chan [][]string, 1)
 	r.Placement = &interposed{placement: d.placement, meanwhile: func() {
 		go func() {
-			d.write(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()")
+			execInCell1(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()")
 			wrote <- d.cell.Dump(t, "migrations", "status")
 		}()
 		time.Sleep(time.Second) // as long as an answer of Placement may take

@@ -70,6 +70,21 @@ func TestNames(t *testing.T) {
 		c.Compute(t, "gpu2")
 		c.Instance(t, UUID(9), "gpu2", "active", "")
 	}
+	// ownerless has a card of the node allocated to an instance that no host has.
+	ownerless := func(t *testing.T, c *Cell, node int64) {
+		t.Helper()
+		gpu2(t, c)
+		c.Card(t, node, first, "allocated", u)
+	}
+	// alive is an instance on a host, with a card of the node in a status.
+	alive := func(host, status string, options ...InstanceOption) func(*testing.T, *Cell, int64) {
+		return func(t *testing.T, c *Cell, node int64) {
+			t.Helper()
+			gpu2(t, c)
+			c.Instance(t, u, host, "active", "", options...)
+			c.Card(t, node, first, status, u)
+		}
+	}
 	// elsewhere is an instance on gpu2 with a card there and one on the node.
 	elsewhere := func(t *testing.T, c *Cell, node int64) {
 		t.Helper()
@@ -92,71 +107,39 @@ func TestNames(t *testing.T) {
 	tests := map[string]test{
 		// Each of these instances lives on the node.
 		"instances.host in other letters": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "DEAD", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("DEAD", "allocated"),
 			args: off("dead"), found: []string{},
 		},
 		"compute_nodes.host in other letters": {
 			host: "DEAD",
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "dead", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("dead", "allocated"),
 			args: off("DEAD"), found: []string{},
 		},
 		"and the operator's word too": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "Dead", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("Dead", "allocated"),
 			args: off("DEAD"), found: []string{},
 		},
 		"instances.node in other letters": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "dead", "active", "", With(Row{"node": "DEAD"}))
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("dead", "allocated", With(Row{"node": "DEAD"})),
 			args: off("dead"), found: []string{},
 		},
 		"instances.host with a trailing blank": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "dead ", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("dead ", "allocated"),
 			args: off("dead"), found: []string{},
 		},
 		"instances.host with an accent": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "déad", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("déad", "allocated"),
 			args: off("dead"), found: []string{},
 		},
 		"a free row, and its owner is on the node in other letters": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "DEAD", "active", "")
-				c.Card(t, node, first, "available", u)
-			},
+			rows: alive("DEAD", "available"),
 			args: off("dead"), found: []string{"dead " + first + " H unknown"},
 		},
 		// These do not, for the columns were given a collation that tells letters apart.
 		"instances compare bytes": {
 			bytes: hostColumns,
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "DEAD", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
-			args: off("dead"), found: []string{"dead " + first + " E stale offline"}, frees: true, writes: true,
+			rows:  alive("DEAD", "allocated"),
+			args:  off("dead"), found: []string{"dead " + first + " E stale offline"}, frees: true, writes: true,
 		},
 		"all columns compare bytes": {
 			bytes: hostColumns,
@@ -170,28 +153,19 @@ func TestNames(t *testing.T) {
 		// nova-compute of the node reports: nothing is written beside it.
 		"services.host in other letters": {
 			service: Service(Row{"host": "DEAD"}),
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Card(t, node, first, "allocated", u)
-			},
-			args:  func(t *testing.T) []string { return []string{"--guests", report(t, "dead", false)} },
-			found: []string{"dead " + first + " A stale nova"}, frees: true,
+			rows:    ownerless,
+			args:    func(t *testing.T) []string { return []string{"--guests", report(t, "dead", false)} },
+			found:   []string{"dead " + first + " A stale nova"}, frees: true,
 		},
 		"compute_nodes.host in other letters than services.host": {
 			host: "DEAD", service: Service(Row{"host": "dead"}),
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows:  ownerless,
 			args:  func(t *testing.T) []string { return []string{"--guests", report(t, "dead", false)} },
 			found: []string{"DEAD " + first + " A stale nova"}, frees: true,
 		},
 		// Reports.
 		"a report in other letters proves absence": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows:  ownerless,
 			args:  func(t *testing.T) []string { return []string{"--guests", report(t, "DEAD", true)} },
 			found: []string{"dead " + first + " A stale offline"}, frees: true, writes: true,
 		},
@@ -206,10 +180,7 @@ func TestNames(t *testing.T) {
 			found: []string{"dead " + first + " A stale offline"}, frees: true,
 		},
 		"a report in other letters shows the guest": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: ownerless,
 			args: func(t *testing.T) []string {
 				return []string{"--guests", evidence.Write(t, evidence.Report("DEAD", evidence.Stopped, evidence.Holds(t, first, u)))}
 			},
@@ -305,19 +276,11 @@ func TestNames(t *testing.T) {
 		// The instance is on the host, and Nova's record of its node is not the host's: the
 		// guest starts there again.
 		"instances.node is NULL": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "dead", "active", "", With(Row{"node": nil}))
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("dead", "allocated", With(Row{"node": nil})),
 			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{u, `host "dead"`, "its node is NULL"}, frees: true,
 		},
 		"instances.node is the FQDN, of a node that does not exist": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "DEAD", "active", "", With(Row{"node": "dead.example.org"}))
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("DEAD", "allocated", With(Row{"node": "dead.example.org"})),
 			args: off("dead"), found: []string{"dead " + first + " X unknown"}, reason: []string{u, `host "dead"`, `its node is "dead.example.org"`}, frees: true,
 		},
 		"instances.node is a deleted node": {
@@ -355,28 +318,17 @@ func TestNames(t *testing.T) {
 		},
 		// Options.
 		"--host in other letters": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows:  ownerless,
 			args:  func(*testing.T) []string { return []string{"--host", "DEAD", "--host-is-off", "dead"} },
 			found: []string{"dead " + first + " A stale offline"}, frees: true, writes: true,
 		},
 		"--inventory in other letters": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "dead", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows:  alive("dead", "allocated"),
 			args:  func(t *testing.T) []string { return []string{"--inventory", inventory(t, "DEAD", second)} },
 			found: []string{"dead " + first + " G suspicious"},
 		},
 		"--inventory by the name in Nova": {
-			rows: func(t *testing.T, c *Cell, node int64) {
-				gpu2(t, c)
-				c.Instance(t, u, "dead", "active", "")
-				c.Card(t, node, first, "allocated", u)
-			},
+			rows: alive("dead", "allocated"),
 			args: func(t *testing.T) []string {
 				file := filepath.Join(t.TempDir(), "inventory.json")
 				text := fmt.Sprintf(`{"schema": 1, "kind": "host scan", "host": "gpu2", "nova_host": "dead", "scope": "all", "complete": true, "devices": [{"address": %q}], `+

@@ -34,64 +34,51 @@ func TestOddRows(t *testing.T) {
 		c.Card(t, gpu2, second, "allocated", u)
 		c.Migration(t, 3, u, "migration", "error", "gpu2", "gpu1")
 	}
+	// changed is pinned after a statement.
+	changed := func(statement string, values ...any) func(*testing.T, *Cell, int64, int64) {
+		return func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
+			t.Helper()
+			pinned(t, c, gpu1, gpu2)
+			update(t, statement, values...)
+		}
+	}
 	for name, test := range map[string]struct {
 		rows   func(t *testing.T, c *Cell, gpu1, gpu2 int64)
 		found  []string
 		reason string
 	}{
 		"a truncated migration_context": {
-			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
-				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.instance_extra SET migration_context = ? WHERE instance_uuid = ?", `{"nova_object.name": "Migra`, u)
-			},
+			rows:   changed("UPDATE nova_cell1.instance_extra SET migration_context = ? WHERE instance_uuid = ?", `{"nova_object.name": "Migra`, u),
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
 			reason: "migration_context is not in Nova's format",
 		},
 		"pci_requests that are no JSON": {
-			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
-				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.instance_extra SET pci_requests = ? WHERE instance_uuid = ?", `[{"count": "one"`, u)
-			},
+			rows:   changed("UPDATE nova_cell1.instance_extra SET pci_requests = ? WHERE instance_uuid = ?", `[{"count": "one"`, u),
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
 			reason: "pci_requests is not in Nova's format",
 		},
 		"a migration without dates": {
-			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
-				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.migrations SET created_at = NULL, updated_at = NULL")
-			},
+			rows:   changed("UPDATE nova_cell1.migrations SET created_at = NULL, updated_at = NULL"),
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
 			reason: "migration 3 has no time of its last change",
 		},
 		"a migration without a uuid": {
-			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
-				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.migrations SET uuid = NULL")
-			},
+			rows:   changed("UPDATE nova_cell1.migrations SET uuid = NULL"),
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
 			reason: "migration 3 has no uuid",
 		},
 		"a migration without a status": {
-			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
-				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.migrations SET status = NULL")
-			},
+			rows:   changed("UPDATE nova_cell1.migrations SET status = NULL"),
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
 			reason: "migration 3 has no status",
 		},
 		"a migration without hosts": {
-			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
-				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.migrations SET source_compute = NULL, source_node = NULL, dest_compute = NULL, dest_node = NULL"+destIs("NULL"))
-			},
+			rows: changed("UPDATE nova_cell1.migrations SET source_compute = NULL, source_node = NULL, dest_compute = NULL, dest_node = NULL" + destIs("NULL")),
 			// To Nova it goes to no host, and keeps nothing.
 			found: []string{"gpu1 " + second + " E stale offline"},
 		},
 		"an instance whose deleted is NULL": {
-			rows: func(t *testing.T, c *Cell, gpu1, gpu2 int64) {
-				pinned(t, c, gpu1, gpu2)
-				update(t, "UPDATE nova_cell1.instances SET deleted = NULL WHERE uuid = ?", u)
-			},
+			rows:   changed("UPDATE nova_cell1.instances SET deleted = NULL WHERE uuid = ?", u),
 			found:  []string{"gpu1 " + second + " X unknown", "gpu2 " + second + " X unknown"},
 			reason: "deleted is NULL",
 		},

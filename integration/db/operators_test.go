@@ -97,10 +97,11 @@ func TestAnotherOperator(t *testing.T) {
 			}
 		}, cleanup.Skipped, repair.After},
 		"nova-compute ends the migration": {func(t *testing.T, d *dead) {
-			d.write(t, "UPDATE migrations SET status = 'post-migrating', updated_at = UTC_TIMESTAMP()", "UPDATE instances SET host = 'gpu2', node = 'gpu2'"+idIs("2")+", task_state = 'resize_finish'")
+			execInCell1(t, "UPDATE migrations SET status = 'post-migrating', updated_at = UTC_TIMESTAMP()",
+				"UPDATE instances SET host = 'gpu2', node = 'gpu2'"+idIs("2")+", task_state = 'resize_finish'")
 		}, cleanup.Begun, ""},
 		"a guest report is too old now": {func(t *testing.T, d *dead) {
-			d.write(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()")
+			execInCell1(t, "UPDATE migrations SET updated_at = UTC_TIMESTAMP()")
 		}, cleanup.Skipped, repair.Before},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,19 +120,6 @@ func TestAnotherOperator(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
-	}
-}
-
-// write runs statements in cell1.
-func (d *dead) write(t *testing.T, statements ...string) {
-	t.Helper()
-	conn, err := database.SQL.Conn(t.Context())
-	hosttest.NoError(t, err)
-	defer conn.Close()
-	for _, s := range append([]string{"USE nova_cell1"}, statements...) {
-		if _, err := conn.ExecContext(t.Context(), s); err != nil {
-			t.Fatalf("%s: %v", s, err)
-		}
 	}
 }
 
@@ -406,7 +394,7 @@ func TestComputeID(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			d.write(t, "UPDATE migrations SET status = 'error'")
+			execInCell1(t, "UPDATE migrations SET status = 'error'")
 			// Without a report of gpu1, its row is an ordinary one as long as nothing contradicts.
 			summary, _, _ := repairMigration(t, machine(t), "-o", "json")
 			if odd := strings.HasPrefix(test.want, "X"); strings.Contains(summary, `"host":"gpu1"`) != odd {

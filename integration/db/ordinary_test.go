@@ -225,7 +225,7 @@ func TestOrdinaryRows(t *testing.T) {
 func TestLargeCell(t *testing.T) {
 	w := world{nodes: 10_000, instances: 20_000, migrations: 30_000, stale: 20}
 	w.make(t)
-	w.exec(t, w.open(5)...) // which changes nothing for instances that are on their node
+	execInCell1(t, w.open(5)...) // which changes nothing for instances that are on their node
 	root := machine(t)
 	statements := logged(t, func() {
 		out, most := maxRSS(t, root, "repair-migration", "--root", root)

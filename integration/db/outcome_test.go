@@ -619,7 +619,7 @@ func TestGoneOn(t *testing.T) {
 			a.Generation, a.Providers = &next, map[string]map[string]int{"provider of gpu3": oneCard}
 			if d.placement.held[d.uuid] = a; test.deleted {
 				delete(d.placement.held, d.uuid)
-				d.write(t, "UPDATE instances SET deleted = id")
+				execInCell1(t, "UPDATE instances SET deleted = id")
 			}
 			d.placement.mu.Unlock()
 			if test.archived {

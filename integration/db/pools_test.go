@@ -266,7 +266,7 @@ func TestPools(t *testing.T) {
 func TestPoolsOfManyNodes(t *testing.T) {
 	w := world{nodes: 5000, instances: 10_000, migrations: 15_000, stale: 20}
 	w.make(t)
-	w.exec(t, "UPDATE compute_nodes SET pci_stats = '[]'", "UPDATE services SET last_seen_up = UTC_TIMESTAMP() + INTERVAL IF(id <= 4000, 1, -1) DAY",
+	execInCell1(t, "UPDATE compute_nodes SET pci_stats = '[]'", "UPDATE services SET last_seen_up = UTC_TIMESTAMP() + INTERVAL IF(id <= 4000, 1, -1) DAY",
 		"UPDATE pci_devices SET numa_node = 2 WHERE compute_node_id = 3000")
 	root := machine(t)
 	var out, stderr string

@@ -55,7 +55,7 @@ func (w world) make(t testing.TB) {
 	}
 	// The columns of instance_extra that nothing reads are most of it.
 	blob := func(n int) string { return fmt.Sprintf("REPEAT('{\"nova_object.name\": \"Flavor\", ', %d)", n/30) }
-	w.exec(t,
+	execInCell1(t,
 		"SET SESSION foreign_key_checks = 0, unique_checks = 0",
 		fmt.Sprintf(`INSERT INTO services (uuid, host, `+"`binary`"+`, topic, version, report_count, disabled, forced_down, deleted, created_at, updated_at, last_seen_up)
 			SELECT %s, %s, 'nova-compute', 'compute', 64, 100, 0, 0, 0, UTC_TIMESTAMP() - INTERVAL 200 DAY, UTC_TIMESTAMP(), UTC_TIMESTAMP() FROM seq_0_to_%d`,
@@ -125,15 +125,15 @@ func (w world) leave(of int) []string {
 		uuidBy("id + 60000000"), w.otherNode(), of, w.ownNode(), strings.ReplaceAll(w.otherNode(), "id", "m.id"))}
 }
 
-// exec runs statements in cell1, with one connection.
-func (w world) exec(t testing.TB, statements ...string) {
+// execInCell1 runs statements in cell1, with one connection.
+func execInCell1(t testing.TB, statements ...string) {
 	t.Helper()
 	conn, err := database.SQL.Conn(t.Context())
 	hosttest.NoError(t, err)
 	defer conn.Close()
 	for _, statement := range append([]string{"USE nova_cell1"}, statements...) {
 		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%.60s: %v", statement, err)
+			t.Fatalf("%.160s: %v", statement, err)
 		}
 	}
 }
