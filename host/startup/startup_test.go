@@ -336,7 +336,9 @@ func TestRunFailures(t *testing.T) {
 			"driver 0000:0c:00.1 skipped,identity 0000:0c:00.2 done,driver 0000:0c:00.2 done", "refused", startup.ErrSteps, -1},
 		"numvfs":  {func(k *kernel, _ *rdma.Record) { k.fail = refuse("numvfs=2") }, none, "refused", startup.ErrSteps, 2},
 		"product": {func(_ *kernel, r *rdma.Record) { r.Adapters[0].ProductID = 0x1017 }, none, "0000:0c:00.0: is not the recorded function: it is 15b3:101b, not 15b3:1017", startup.ErrSteps, 0},
-		"path": {func(k *kernel, r *rdma.Record) { r.Adapters[0].Path = []pci.Address{hosttest.Address(k.t, "0000:01:00.0")} }, none,
+		"path": {func(k *kernel, r *rdma.Record) {
+			r.Adapters[0].Path = []pci.Address{hosttest.Address(k.t, "0000:01:00.0")}
+		}, none,
 			"0000:0c:00.0: is not the recorded function: the bridges above it are [], not [0000:01:00.0]", startup.ErrSteps, 0},
 		"board": {func(k *kernel, r *rdma.Record) {
 			k.must(os.WriteFile(filepath.Join(k.root.Path(above), pf, "subsystem_device"), []byte("0x0001\n"), 0o600))
