@@ -207,6 +207,8 @@ func TestReadNames(t *testing.T) {
 // TestRemoveAlias: an alias goes with the specs that only it uses.
 func TestRemoveAlias(t *testing.T) {
 	const spec = `device_spec = {"vendor_id": "10de", "product_id": "11b4"}` + "\n"
+	const port = `device_spec = {"vendor_id": "10de", "product_id": "11b4", "physical_network": "physnet1"}` + "\n"
+	const tunnels = `device_spec = {"address": "0000:01:00.0", "vendor_id": "10de", "product_id": "11b4", "physical_network": null}` + "\n"
 	k4200 := alias("K4200", "11b4", "")
 	kept := `alias = {"name": "T4", "vendor_id": "10de", "product_id": "1eb8"}` + "\n"
 	for name, test := range map[string]struct {
@@ -230,12 +232,16 @@ func TestRemoveAlias(t *testing.T) {
 			`alias = {"name": "any", "vendor_id": "10de"}` + "\n" + spec, "", nil},
 		"an earlier name": {k4200 + `passthrough_whitelist = {"vendor_id": "0x10DE", "product_id": "11b4", "address": "0000:01:00.0"}` + "\n",
 			"", "", nil},
-		"tags of others": {k4200 + `device_spec = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "physical_network": null}` + "\n", "", "", nil},
+		"tags of others": {k4200 + `device_spec = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "trusted": "true"}` + "\n", "", "", nil},
 		"in a list":      {k4200 + `device_spec = [{"vendor_id": "8086", "product_id": "154d"}, {"vendor_id": "10de", "product_id": "11b4"}]` + "\n", `device_spec = {"vendor_id": "8086", "product_id": "154d"}` + "\n", "", nil},
 		"a broader spec": {k4200 + `device_spec = {"vendor_id": "10de"}` + "\n", `device_spec = {"vendor_id": "10de"}` + "\n",
 			`/etc/nova/nova.conf:3: {"vendor_id": "10de"} matches other devices too and stays: it still offers 0000:01:00.0, 0000:02:00.0, which no alias requests`, nil},
 		"a spec of other devices": {k4200 + `device_spec = {"address": "0000:0a:00.0"}` + "\n", `device_spec = {"address": "0000:0a:00.0"}` + "\n",
 			"", nil},
+		"a spec of ports":        {k4200 + port, port, "without alias K4200 Nova rejects", nil},
+		"a spec of tunnel ports": {k4200 + tunnels, tunnels, "without alias K4200 Nova rejects", nil},
+		"beside specs of ports": {k4200 + `device_spec = [` + port[14:len(port)-1] + `, ` + spec[14:len(spec)-1] + "]\n" + spec + tunnels, port + tunnels,
+			"without alias K4200 Nova rejects", nil},
 		"on a controller": {k4200 + spec, spec, "without alias K4200 Nova rejects",
 			func(o *nova.Options, _ *nova.Place) { o.Role = nova.Controller }},
 		"renamed": {k4200 + spec, alias("gold", "11b4", `, "device_type": "type-PCI"`) + spec, "without alias K4200 Nova rejects", func(o *nova.Options, _ *nova.Place) {

@@ -177,7 +177,7 @@ func (o Offered) Withdraw(functions []devspec.Reported, recorded []pci.Address) 
 			isRefused = isRefused || isOf && owner != ""
 		}
 	}
-	isOfProduct := !spec.Faulty && spec.Vendor != devspec.Anything && spec.Product != devspec.Anything
+	isOfProduct := !spec.Faulty && !spec.IsOfPorts() && spec.Vendor != devspec.Anything && spec.Product != devspec.Anything
 	onLine := func(f devspec.Reported) bool { return f.Line.Where() == functions[0].Line.Where() }
 	remain := slices.ContainsFunc(o.devices, func(d pci.Device) bool {
 		isSame := d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())

@@ -303,7 +303,8 @@ func (v *value) kept() ([]string, error) {
 
 // removeSpecs drops the specs that only removed aliases use: those with exactly the ids of such an
 // alias, whatever their address and tags. A spec that matches other devices too is not one alias's,
-// and stays with a warning. aliased is the files with the planned aliases.
+// and stays with a warning. Specs for ports of Neutron stay, and their devices remain offered.
+// aliased is the files with the planned aliases.
 func removeSpecs(read sources, o Options, aliased Side, all []*value) (noted notes, err error) {
 	hardware := devspec.NewHardware(o.Devices, o.Interfaces)
 	var seen []string
@@ -318,9 +319,11 @@ func removeSpecs(read sources, o Options, aliased Side, all []*value) (noted not
 			continue
 		}
 		seen = append(seen, ids)
-		dropped := false
+		dropped, ofPorts := false, false
 		for _, s := range specsOf(all) {
-			if s.Faulty || s.Vendor != vendor || s.Product != product {
+			isOfProduct := !s.Faulty && s.Vendor == vendor && s.Product == product
+			ofPorts = ofPorts || isOfProduct && s.IsOfPorts()
+			if !isOfProduct || s.IsOfPorts() {
 				continue
 			}
 			if err := read.fixed(s.line.File, s.line.Option.Line(), "--remove-alias", "would remove the line"); err != nil {
@@ -332,16 +335,20 @@ func removeSpecs(read sources, o Options, aliased Side, all []*value) (noted not
 		for _, s := range specsOf(all) {
 			noted.Warnings = append(noted.Warnings, s.stillOffers(hardware, removed)...)
 		}
-		if dropped {
+		if dropped && !ofPorts {
 			noted.Warnings = append(noted.Warnings, o.withdrawing(removed))
 		}
 	}
 	return noted, nil
 }
 
-// stillOffers returns a warning if a spec that stays offers devices of a removed alias.
+// stillOffers returns a warning if a spec that stays, and is not for ports, offers devices of a
+// removed alias.
 func (s *at) stillOffers(hardware devspec.Hardware, removed Named) (warnings []string) {
 	var offered []string
+	if s.IsOfPorts() {
+		return nil
+	}
 	for i := range hardware.Devices {
 		if d := &hardware.Devices[i]; d.IsVendor(removed.VendorID) && d.ProductID != nil && *d.ProductID == removed.ProductID && hardware.Matches(s.Spec, d) {
 			offered = append(offered, d.Address.String())

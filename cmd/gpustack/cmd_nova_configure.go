@@ -66,8 +66,9 @@ InfiniBand and ports for RoCE. On a controller, --inventory says what the addres
 --remove-alias NAME removes the alias NAME, and on a compute node the device specs with
 exactly the ids of its product, by whomever they were written, unless another alias uses
 the product. Device specs that match other devices too, such as those by address only,
-are kept, with a warning. Devices in use keep their guests. Combine it with --alias to
-rename an alias or to change its product. With --if-present, NAME need not exist.
+are kept, with a warning, and those with physical_network, for ports. Devices in use keep
+their guests. Combine it with --alias to rename an alias or to change its product. With
+--if-present, NAME need not exist.
 
 Run this command on each controller with the devices of all compute nodes: nova-api needs
 every alias. nova-compute needs the aliases of the devices that its host offers, as they

@@ -258,6 +258,13 @@ func (s Spec) IsNetwork() bool {
 	return s.IsTruthy("physical_network")
 }
 
+// IsOfPorts reports whether the spec has the key physical_network, null for tunnel networks: its
+// devices are for ports of Neutron.
+func (s Spec) IsOfPorts() bool {
+	_, has := s.Object["physical_network"]
+	return has
+}
+
 // physicalTags are what a device_spec may have besides tags.
 var physicalTags = []string{"vendor_id", "product_id", "address", "devname"}
 
