@@ -50,6 +50,24 @@ func planAlias(t *testing.T, alias string, role nova.Role, release nova.Release,
 	return p, changed, nil
 }
 
+// TestLineOnDisk: an error about a line names it as it is in the file now, not in the planned one.
+func TestLineOnDisk(t *testing.T) {
+	for text, line := range map[string]string{
+		"[pci]\ndevice_spec = []\nalias = []\n":                                                 "3",
+		"[pci]\nalias = []\ndevice_spec = []\n":                                                 "2",
+		"[pci]\ndevice_spec =\nalias =\n":                                                       "3",
+		"[DEFAULT]\npci_passthrough_whitelist = []\n[pci]\n\n[DEFAULT]\npci_alias = []\n":       "6",
+		"[PCI]\npassthrough_whitelist = []\nalias = {\"name\": \"b\"}\nalias = []\n":            "4",
+		"[pci]\nalias = [\n ]\n[filter_scheduler]\nenabled_filters = A\n":                       "2",
+		"# a comment\n[pci]\ndevice_spec = {\"address\": \"0000:0a:00.0\"}\nalias = {}, {}\n\n": "4",
+	} {
+		_, _, err := planAlias(t, "K4200=10de:11b4", nova.All, nova.Zed, nova.Place{}, false, "-- etc/nova/nova.conf --\n"+text)
+		if want := nova.DefaultConf + ":" + line + ": the value of alias is not a single JSON object"; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
 // TestProgramFiles: what only one program reads counts for that program alone. An option with one
 // value is set wherever a program that needs it may read it, and an alias ends where all read it.
 func TestProgramFiles(t *testing.T) {

@@ -86,18 +86,20 @@ func (n *notes) add(more notes) {
 // may move it, or change its value. It is FILE alone if the plan adds the line.
 func (p Plan) OnDisk(file string, line int) string {
 	for n, f := range p.Side.Files {
-		planned, before := f.File.Options(), p.before[n].File.Options()
+		planned := f.File.Options()
 		i := slices.IndexFunc(planned, func(o conf.Option) bool { return f.Name == file && o.Line() == line })
 		if i < 0 {
 			continue
 		}
-		for _, isIt := range []func(conf.Option) bool{
-			func(o conf.Option) bool { return onOneLine(o.Value) == onOneLine(planned[i].Value) },
-			func(o conf.Option) bool { return o.Key == planned[i].Key && o.Section == planned[i].Section },
-		} {
-			if at := slices.IndexFunc(before, isIt); at >= 0 {
-				return fmt.Sprintf("%s:%d", file, before[at].Line())
+		names := []conf.Name{{Section: planned[i].Section, Key: planned[i].Key}}
+		for _, ofOption := range [][]conf.Name{Newest.AliasNames(), Newest.SpecNames(), Ocata.FilterNames()} {
+			if slices.Contains(ofOption, names[0]) {
+				names = ofOption
 			}
+		}
+		if before := p.before[n].File.Find(names...); len(before) > 0 {
+			at := slices.IndexFunc(before, func(o conf.Option) bool { return onOneLine(o.Value) == onOneLine(planned[i].Value) })
+			return fmt.Sprintf("%s:%d", file, before[max(at, 0)].Line())
 		}
 	}
 	return file
