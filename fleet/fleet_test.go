@@ -514,6 +514,7 @@ func TestParseZones(t *testing.T) {
 		"aggregates alone": {`{"x":["a"]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"has no nova-compute", "has no aggregates"}},
 		"a document": {`{"schema":1,"kind":"host scan","host":"a","devices":[],"warnings":[]}`, fleet.ByAggregate, "", fleet.ErrMap,
 			[]string{"is the output of host scan"}},
+		"no rows":      {`["x"]`, fleet.ByZone, "", fleet.ErrMap, []string{"FILE: json: cannot unmarshal"}},
 		"a key twice":  {`{"services":[],"services":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "services" twice`}},
 		"a host twice": {`{"services":` + two + `,"aggregates":{"x":["a","a"]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
 		"null":         {`{"services":` + two + `,"aggregates":{"x":[null]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},

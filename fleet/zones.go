@@ -84,7 +84,7 @@ func ParseZones(name string, text []byte, by By) (Zones, error) {
 		into = &of.Services
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return Zones{}, fmt.Errorf("%s: %w: %w", name, err, ErrMap)
+		return Zones{}, fmt.Errorf("%s: %s: %w", name, err.Error(), ErrMap)
 	}
 	hosts, err := parseServices(name, of.Services)
 	if by == ByAggregate {

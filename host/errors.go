@@ -1,8 +1,12 @@
 package host
 
-// Split returns the errors that err joins, each a part of its own, in their order: none for nil.
+import "errors"
+
+// Split returns the errors that err joins, each a part of its own, in their order: none for nil. An
+// error that wraps several in a text of its own is one part.
 func Split(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if ok && errors.Join(joined.Unwrap()...).Error() == err.Error() {
 		return FlatMap(joined.Unwrap(), Split)
 	}
 	if err == nil {
