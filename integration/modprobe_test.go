@@ -41,17 +41,17 @@ func TestModprobe(t *testing.T) {
 // their files are in and whichever of them hides another.
 func TestModprobeConf(t *testing.T) {
 	root := layDebian(t, map[string]string{
-		"etc/modprobe.d/b.conf":            "# options vfio-pci ids=0000:0000\noptions vfio-pci ids=1111:1111 disable_vga=1\noptions vfio_pci \\\n  ids=2222:2222\n",
-		"etc/modprobe.d/hidden.conf":       "",
+		"etc/modprobe.d/b.conf":             "# options vfio-pci ids=0000:0000\noptions vfio-pci ids=1111:1111 disable_vga=1\noptions vfio_pci \\\n  ids=2222:2222\n",
+		"etc/modprobe.d/hidden.conf":        "",
 		"etc/modprobe.d/.gpustack-zz.conf~": "options vfio-pci ids=3333:3333\n",
-		"etc/modprobe.d/notes.txt":         "options vfio-pci ids=4444:4444\n",
-		"usr/lib/modprobe.d/a.conf":        "options vfio-pci ids=5555:5555\n",
-		"usr/lib/modprobe.d/hidden.conf":   "options vfio-pci ids=6666:6666\n",
-		"run/modprobe.d/c.conf":            "options vfio-pci ids=7777:7777\n",
-		"usr/local/lib/modprobe.d/zz.conf": "options vfio-pci ids=8888:8888\n",
-		"etc/modprobe.d/dos.conf":          "blacklist my_dos\r\noptions vfio-pci ids=9999:9999\r\noptions vfio-pci\\\r\n ids=9999:0000\n",
-		"etc/modprobe.d/spaces.conf":       "blacklist my_a\u00a0\nblacklist my_b\vc\n \tblacklist\tmy_d\nblacklist\u00a0my_e\n",
-		"etc/modprobe.d/slashes.conf":      "# old \\\nblacklist my_old\nblacklist my_nou\\veau\nblacklist my_f\\\\g\nblacklist my_nou\\\nvidia\nblacklist my_last\\",
+		"etc/modprobe.d/notes.txt":          "options vfio-pci ids=4444:4444\n",
+		"usr/lib/modprobe.d/a.conf":         "options vfio-pci ids=5555:5555\n",
+		"usr/lib/modprobe.d/hidden.conf":    "options vfio-pci ids=6666:6666\n",
+		"run/modprobe.d/c.conf":             "options vfio-pci ids=7777:7777\n",
+		"usr/local/lib/modprobe.d/zz.conf":  "options vfio-pci ids=8888:8888\n",
+		"etc/modprobe.d/dos.conf":           "blacklist my_dos\r\noptions vfio-pci ids=9999:9999\r\noptions vfio-pci\\\r\n ids=9999:0000\n",
+		"etc/modprobe.d/spaces.conf":        "blacklist my_a\u00a0\nblacklist my_b\vc\n \tblacklist\tmy_d\nblacklist\u00a0my_e\n",
+		"etc/modprobe.d/slashes.conf":       "# old \\\nblacklist my_old\nblacklist my_nou\\veau\nblacklist my_f\\\\g\nblacklist my_nou\\\nvidia\nblacklist my_last\\",
 	})
 	r := hosttest.Root(t, root)
 	conf, err := modprobe.ReadConf(r)

@@ -62,12 +62,12 @@ func readAllEntries(root host.Root, dir string) ([]typeOne, error) {
 		if err != nil {
 			return nil, err
 		}
-		real, err := host.IfPresent(root.Real(name))
+		place, err := host.IfPresent(root.Real(name))
 		if err != nil {
 			return nil, err
 		}
 		// One that was just removed, or is another name of an entry of this folder.
-		if f == nil || real != name && path.Dir(real) == dir && path.Ext(real) == ".conf" {
+		if f == nil || place != name && path.Dir(place) == dir && path.Ext(place) == ".conf" {
 			continue
 		}
 		entries = append(entries, parseEntry(name, f))
