@@ -179,7 +179,7 @@ var ErrOneText = host.WithHint(host.WithCode(errors.New("one text cannot serve b
 
 // Division is how the functions of one product on a host are divided, by its records: host prepare
 // has recorded those for guests, container prepare those for containers, and others remain with the
-// host. Without a record for guests, the drivers tell: beside functions that are bound to vfio-pci
+// host. Without a record for guests, those that the host uses remain with it, and the drivers tell: beside functions that are bound to vfio-pci
 // or a similar driver, those that are bound to a driver of the host remain with it.
 type Division struct {
 	Guests     []pci.Address
@@ -211,6 +211,7 @@ func (h Host) Divide(vendor, product pci.ID) Division {
 		switch {
 		case f.SRIOV.PF != nil && (d.IsRecorded && !isVF || !d.IsRecorded && !isBound):
 		case d.IsRecorded && !slices.Contains(h.Given, f.Address),
+			!d.IsRecorded && slices.Contains(h.used, f.Address),
 			!d.IsRecorded && isBound && f.Driver != nil && !pci.LeavesAlone(*f.Driver),
 			!d.IsRecorded && isBeside && showsConsole(f):
 			d.Remain = append(d.Remain, f.Address)
@@ -308,7 +309,7 @@ func (h Host) Call() string {
 // inventories where the options are rendered for them. If the options are written to a file here,
 // and no inventory is of this machine, the file may be for either.
 func (o Options) served() []Host {
-	here := Host{Name: o.Name, Devices: o.Devices, Given: o.Given, Containers: o.Containers, isHere: true}
+	here := Host{Name: o.Name, Devices: o.Devices, Given: o.Given, Containers: o.Containers, used: o.Used, isHere: true}
 	inventories := slices.DeleteFunc(slices.Clone(o.Hosts), func(h Host) bool { return h.isHere })
 	switch {
 	case !o.Role.Computes():

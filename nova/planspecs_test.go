@@ -267,3 +267,49 @@ func TestInterfaceNames(t *testing.T) {
 		}
 	}
 }
+
+// TestUsed: without a record, no alias offers the functions that the host uses; with one, the record
+// alone tells. Other products, controllers and other hosts are as before.
+func TestUsed(t *testing.T) {
+	const none = "alias K: no function of 10de:11b4 on this machine is prepared for guests"
+	devices := twoCards(t)
+	first, both := []pci.Address{devices[0].Address}, []pci.Address{devices[0].Address, devices[1].Address}
+	for name, test := range map[string]struct {
+		used, given []pci.Address
+		change      func(*nova.Options)
+		want        string // the addresses of device specs, "all" for one by ids, or an error
+	}{
+		"nothing is used":                   {nil, nil, nil, "all"},
+		"one is used":                       {first, nil, nil, "0000:88:00.0"},
+		"all are used":                      {both, nil, nil, none},
+		"all, for Placement":                {both, nil, func(o *nova.Options) { o.Placement = true }, none},
+		"all, on a machine of all services": {both, nil, func(o *nova.Options) { o.Role = nova.All }, none},
+		"all, rendered":                     {both, nil, func(o *nova.Options) { o.Rendered = true }, none},
+		"by the record":                     {first, first, nil, "0000:84:00.0"},
+		"another product":                   {both, nil, func(o *nova.Options) { o.Aliases[0].ProductID = 0x20b5 }, "all"},
+		"on a controller":                   {both, nil, func(o *nova.Options) { o.Role = nova.Controller }, "all"},
+		"rendered for other hosts": {both, nil, func(o *nova.Options) {
+			o.Rendered, o.Hosts = true, []nova.Host{{Name: "gpu2", Devices: devices}}
+		}, "all"},
+		"on no machine": {nil, nil, func(o *nova.Options) { o.Devices = nil }, "all"},
+	} {
+		o := nova.Options{Role: nova.Compute, Release: 27, Aliases: []nova.Alias{{Name: "K", VendorID: 0x10de, ProductID: 0x11b4}}, Used: test.used,
+			ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Given: test.given}}}
+		if test.change != nil {
+			test.change(&o)
+		}
+		w, err := nova.NewWant(o)
+		var got []string
+		for _, s := range w.Specs {
+			if s.Address == nil {
+				got = append(got, "all")
+			} else {
+				got = append(got, s.Address.String())
+			}
+		}
+		if err != nil {
+			got = []string{err.Error()}
+		}
+		hosttest.EqualIn(t, name, test.want, strings.Join(got, " "))
+	}
+}

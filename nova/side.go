@@ -45,6 +45,7 @@ type Recorded struct {
 	Selected   []pci.Address // those of Given that the operator selected; the others are their companions
 	Returning  bool          // the last boot was with another record: GPUs that are bound and not among Given return
 	Containers []pci.Address // recorded by container prepare
+	Needed     []pci.Address // those that no option lets leave the host; nil: unknown
 }
 
 // Observe reads the functions of the machine below root, and takes over their roles. A machine

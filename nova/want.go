@@ -49,6 +49,7 @@ type Host struct {
 	// is nil if nothing is recorded for guests.
 	Given, Containers []pci.Address
 	Machine           *hardware.Facts // its facts; nil if the inventory does not have them
+	used              []pci.Address   // see [Options]
 	isHere            bool            // it is the machine that is configured
 }
 
@@ -66,6 +67,9 @@ type Options struct {
 	OneTimeUse bool
 	Remove     []string // names of aliases to remove
 	IfPresent  bool     // an alias of Remove may be absent
+	// Used are the functions of the machine that the host needs, or whose interfaces it uses: without
+	// a record for guests, they remain with it.
+	Used []pci.Address
 	// Guests are the guests that have functions of the machine now, by function; it may be empty.
 	Guests     map[pci.Address]string
 	InUse      []Named // the aliases of the machine that is configured

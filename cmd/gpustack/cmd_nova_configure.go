@@ -47,9 +47,10 @@ type-PF if the product supports SR-IOV. Without both, a compute node gets an ali
 each product that host prepare has recorded there, and the aliases of its files are
 kept; so are those of a controller. A compute node offers functions by ids, or by
 address if an identical device remains with the host or is for containers. Nothing that
-container prepare has recorded is offered. Unless an inventory is of this machine, the
-roles in the inventories count, and the command refuses if one text would offer what
-remains with one of the hosts.
+container prepare has recorded is offered. Where host prepare has recorded nothing,
+neither is what the host needs or uses, such as its root disk or an interface that is up.
+Unless an inventory is of this machine, the roles in the inventories count, and the
+command refuses if one text would offer what remains with one of the hosts.
 
 The name of such an alias depends on the product alone: K4200, A100-SXM4-80GB. Names in
 use win: that of --alias, else that of --names, else that of an alias for the same

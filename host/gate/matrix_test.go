@@ -466,6 +466,7 @@ func TestAskers(t *testing.T) {
 		"host/selection.accepts":              "TestRandomMachines of host/prepare",
 		"host/selection.refusedOf":            "TestStates of host/selection",
 		"host/selection.Without":              "TestPendingUses of host/check",
+		"operate/cloud.observeNode":           "script nova_offered of cmd/gpustack",
 		"operate/node.files":                  "undo that removes a record of VFs",
 		"operate/node.binder":                 "host bind, carried out, undone and recovered",
 		"operate/node.findHolders":            "rdma scan shows it",

@@ -80,6 +80,18 @@ func (h Host) Never(a pci.Address) *Refusal {
 	return nil
 }
 
+// Needed returns the functions that no option lets leave the host.
+func (h Host) Needed() []pci.Address {
+	return h.Devices.Where(func(d *pci.Device) bool { return h.Never(d.Address) != nil })
+}
+
+// Used returns the functions that the host needs, or whose interfaces it uses.
+func (h Host) Used() []pci.Address {
+	return h.Devices.Where(func(d *pci.Device) bool {
+		return h.judge(Leaving{Address: d.Address, Kind: Removed}) != nil
+	})
+}
+
 // ofRoot returns the refusal of a function that the host needs to boot, or may need as far as that
 // can be followed, or nil.
 func (h Host) ofRoot(d *pci.Device) *Refusal {

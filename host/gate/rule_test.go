@@ -118,6 +118,9 @@ func TestRules(t *testing.T) {
 						t.Errorf("%s: the refusal names %q", f.address, allow)
 					}
 				}
+				if isNeeded := slices.Contains(h.Needed(), d.Address); isNeeded != (f.want == never) || isNeeded && !slices.Contains(h.Used(), d.Address) {
+					t.Errorf("%s: needed: %t", f.address, isNeeded)
+				}
 				if got != f.want {
 					t.Errorf("%s: %q, want %q: %v", f.address, got, f.want, h.Ask(gate.Allowed{}, l).Err())
 				}

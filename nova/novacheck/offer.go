@@ -49,7 +49,7 @@ func Prepared(o nova.Offered, m nova.ComputeNode) (findings []host.Finding) {
 	of := func(functions []devspec.Reported) [][]devspec.Reported { // those of containers have findings of their own
 		return nova.ByLine(slices.DeleteFunc(functions, func(f devspec.Reported) bool { return slices.Contains(m.Containers, f.Device.Address) }))
 	}
-	for _, functions := range of(o.OfHost(m.Selected)) {
+	for _, functions := range of(o.OfHost(m.Selected, m.Needed)) {
 		first, names, it := functions[0], withDrivers(functions), pronoun(functions)
 		remedy := o.Withdraw(functions, m.Given)
 		if prepare := toPrepare(functions); len(prepare) > 0 {

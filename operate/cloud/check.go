@@ -11,8 +11,11 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/document"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/novacheck"
@@ -148,9 +151,17 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 		}
 	}
 	sides, more, err := nova.ObserveSides(root, role, from, record)
+	var needed []pci.Address
+	if len(sides) > 0 {
+		needs, err := guard.Observe(root, sides[0].Devices)
+		if err != nil {
+			more = append(more, fmt.Sprintf("cannot determine which functions the host needs: %v", err))
+		}
+		needed = gate.Host{Devices: sides[0].Devices, Needs: needs}.Needed()
+	}
 	for i := range sides {
 		there := recorded(guests.There(sides[i].Devices), nil)
-		sides[i].Given, sides[i].Selected = there.Given, there.Selected
+		sides[i].Given, sides[i].Selected, sides[i].Needed = there.Given, there.Selected, needed
 		sides[i].Hypervisor = o.Hypervisor.Or(sides[i].Hypervisor)
 	}
 	return sides, append(warnings, more...), errors.Join(err, recordErr)

@@ -8,6 +8,8 @@ import (
 	"gpustack/host"
 	"gpustack/host/change"
 	"gpustack/host/document"
+	"gpustack/host/gate"
+	"gpustack/host/guard"
 	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
@@ -72,7 +74,7 @@ func ObserveConfiguration(root host.Root, m machine.Machine, o ConfigureOptions)
 	if c.Role != nova.Controller {
 		own = c.observeNode(root, m, o.Unnamed)
 	}
-	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, namesErr, inUseErr, own.adapters, own.hypervisor)
+	return c, errors.Join(releaseErr, hostsErr, own.prepared, own.record, own.machine, own.needs, namesErr, inUseErr, own.adapters, own.hypervisor)
 }
 
 // Plan plans the change of the files, with a warning for each finding of nova check about the planned
@@ -101,7 +103,7 @@ func (c Configuration) Work(root host.Root, plan nova.Plan, command string) chan
 }
 
 // ownErrors are the errors of a compute node's own facts.
-type ownErrors struct{ prepared, record, machine, adapters, hypervisor error }
+type ownErrors struct{ prepared, record, machine, needs, adapters, hypervisor error }
 
 // observeNode adds what depends on the functions of the compute node that is configured.
 func (c *Configuration) observeNode(root host.Root, m machine.Machine, prepared bool) (errs ownErrors) {
@@ -111,6 +113,11 @@ func (c *Configuration) observeNode(root host.Root, m machine.Machine, prepared 
 		var here nova.Hypervisor
 		here, errs.hypervisor = nova.InstalledHypervisor(root)
 		c.Hypervisor = c.Hypervisor.Or(here)
+	}
+	if len(c.Aliases) > 0 && errs.machine == nil && errs.record == nil && m.Contract.Value == nil {
+		var needs guard.Needs
+		needs, errs.needs = guard.Observe(root, c.Devices)
+		c.Used = gate.Host{Devices: c.Devices, Needs: needs}.Used()
 	}
 	if len(c.HCAs) > 0 && errs.machine == nil {
 		c.Adapters, errs.adapters = adaptersOf(root, c.Devices)

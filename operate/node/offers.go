@@ -24,6 +24,7 @@ func recorded(m machine.Machine) nova.Recorded {
 	guests := m.Contract.Value.There(m.Devices.Value)
 	return nova.Recorded{
 		Given: guests.Addresses(), Selected: host.Value(guests).Selected, Returning: m.Unbooted.Value, Containers: m.Containers.Addresses(),
+		Needed: gate.New(m).Needed(),
 	}
 }
 
