@@ -179,8 +179,9 @@ var ErrOneText = host.WithHint(host.WithCode(errors.New("one text cannot serve b
 
 // Division is how the functions of one product on a host are divided, by its records: host prepare
 // has recorded those for guests, container prepare those for containers, and others remain with the
-// host. Without a record for guests, those that the host uses remain with it, and the drivers tell: beside functions that are bound to vfio-pci
-// or a similar driver, those that are bound to a driver of the host remain with it.
+// host. Without a record for guests, those that the host uses remain with it, and the drivers tell:
+// beside functions that are bound to vfio-pci or a similar driver, those that are bound to a driver
+// of the host remain with it.
 type Division struct {
 	Guests     []pci.Address
 	Containers []pci.Address

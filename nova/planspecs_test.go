@@ -268,8 +268,8 @@ func TestInterfaceNames(t *testing.T) {
 	}
 }
 
-// TestUsed: without a record, no alias offers the functions that the host uses; with one, the record
-// alone tells. Other products, controllers and other hosts are as before.
+// TestUsed: without a record, no alias offers the functions that the host uses; with one, the
+// record alone tells. Other products, controllers and other hosts are as before.
 func TestUsed(t *testing.T) {
 	const none = "alias K: no function of 10de:11b4 on this machine is prepared for guests"
 	devices := twoCards(t)

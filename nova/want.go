@@ -67,8 +67,8 @@ type Options struct {
 	OneTimeUse bool
 	Remove     []string // names of aliases to remove
 	IfPresent  bool     // an alias of Remove may be absent
-	// Used are the functions of the machine that the host needs, or whose interfaces it uses: without
-	// a record for guests, they remain with it.
+	// Used are the functions of the machine that the host needs, or whose interfaces it uses:
+	// without a record for guests, they remain with it.
 	Used []pci.Address
 	// Guests are the guests that have functions of the machine now, by function; it may be empty.
 	Guests     map[pci.Address]string

@@ -265,7 +265,7 @@ func TestGrubOverruled(t *testing.T) {
 	}{
 		"a later file":                    {map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, "/etc/default/grub.d/zzz.cfg"},
 		"arguments of init":               {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='quiet -- single'\n"}, "/etc/default/grub.d/zz-gpustack.cfg"},
-		"arguments of init in all":        {map[string]string{"grub": "GRUB_CMDLINE_LINUX='quiet -- intel_iommu=on iommu=pt'\n"}, "/etc/default/grub.d/zz-gpustack.cfg"},
+		"arguments of init, always":       {map[string]string{"grub": "GRUB_CMDLINE_LINUX='quiet -- intel_iommu=on iommu=pt'\n"}, "/etc/default/grub.d/zz-gpustack.cfg"},
 		"arguments of init after the two": {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=on iommu=pt -- single'\n"}, ""},
 		"a value that is --":              {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='a=-- b--'\n"}, ""},
 	} {

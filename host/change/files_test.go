@@ -470,7 +470,8 @@ func (s steady) Recover(context.Context, func() error) (change.Outcome, string, 
 	return change.Stands, "", nil
 }
 
-// blocked is a change of files after which an entry cannot be written: its temporary file is a folder.
+// blocked is a change of files after which an entry cannot be written: its temporary file is a
+// folder.
 type blocked struct {
 	*change.FileChange
 	block func()
@@ -481,8 +482,8 @@ func (b blocked) Apply(ctx context.Context, save func() error) (change.Outcome, 
 	return b.FileChange.Apply(ctx, save)
 }
 
-// TestLeftOpen: a change that is made, and whose status cannot be written, says what is left and what
-// ends it; the next run rolls it back.
+// TestLeftOpen: a change that is made, and whose status cannot be written, says what is left and
+// what ends it; the next run rolls it back.
 func TestLeftOpen(t *testing.T) {
 	for _, programs := range []bool{false, true} {
 		m := lay(t)

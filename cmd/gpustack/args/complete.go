@@ -36,8 +36,8 @@ func NewCompletion(a *cli.App, words []string, machine string) *Completion {
 	return &Completion{Line: newLine(a, words[:last]), Next: words[last], machine: machine}
 }
 
-// Complete returns the completions of the word, and what the shell completes itself ("files", "dirs"
-// or ""), after which part of the word.
+// Complete returns the completions of the word, and what the shell completes itself ("files",
+// "dirs" or ""), after which part of the word.
 func (v *Completion) Complete(values Offers) (offers []Offer, paths, before string) {
 	line, next, flag := v.Line, v.Next, v.Line.open()
 	if name, value, hasValue := cutFlag(next); flag == nil && hasValue && strings.HasPrefix(next, "-") {

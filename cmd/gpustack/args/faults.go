@@ -35,8 +35,8 @@ func (f *Faults) Add(err error) {
 	}
 }
 
-// AddEach adds each of joined errors of a value, with what comes before its text, and a hint, or nil
-// for its own.
+// AddEach adds each of joined errors of a value, with what comes before its text, and a hint, or
+// nil for its own.
 func (f *Faults) AddEach(before string, err error, hint host.Text) {
 	for _, fault := range host.Split(err) {
 		own := hint
@@ -164,8 +164,8 @@ func (f *Faults) Choice(c *cli.Context, name string) string {
 	return value
 }
 
-// Value parses the value of a flag, the zero value unless it is given. hint is that of each error, or nil for
-// its own.
+// Value parses the value of a flag, the zero value unless it is given. hint is that of each error,
+// or nil for its own.
 func Value[T any](f *Faults, c *cli.Context, flag string, parse func(string) (T, error), hint host.Text) (value T) {
 	if !c.IsSet(flag) {
 		return value

@@ -8,7 +8,8 @@ import (
 	"gpustack/host"
 )
 
-// Explain returns an error each of whose parts has these hints, a line for each, instead of its own.
+// Explain returns an error each of whose parts has these hints, a line for each, instead of its
+// own.
 func Explain(err error, hints []host.Text) error {
 	var lines host.Text
 	for i, hint := range hints {

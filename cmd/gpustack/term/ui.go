@@ -67,10 +67,10 @@ func New(stdin, stdout, stderr *os.File, getenv func(string) string) *UI {
 	return u
 }
 
-// newPage returns the page of a file. COLUMNS is its width, if it is a number, as for other programs
-// that arrange text (POSIX, "Other Environment Variables"), or else that of a terminal
-// (ioctl_tty(2), TIOCGWINSZ); another file has none, and a terminal that does not know it, such as a
-// serial console.
+// newPage returns the page of a file. COLUMNS is its width, if it is a number, as for other
+// programs that arrange text (POSIX, "Other Environment Variables"), or else that of a terminal
+// (ioctl_tty(2), TIOCGWINSZ); another file has none, and a terminal that does not know it, such as
+// a serial console.
 func newPage(f *os.File, getenv func(string) string) Page {
 	width, err := strconv.Atoi(getenv("COLUMNS"))
 	if err != nil || width <= 0 {

@@ -28,8 +28,8 @@ type field struct {
 	omitempty, nulls bool
 }
 
-// of returns the printed fields of a struct, in the order of encoding/json. A field that hides one of
-// an embedded struct has the same name in Go and in JSON.
+// of returns the printed fields of a struct, in the order of encoding/json. A field that hides one
+// of an embedded struct has the same name in Go and in JSON.
 func (v *visitor) of(t reflect.Type) (list []field) {
 	list, known := v.fields[t]
 	if known {
