@@ -331,7 +331,11 @@ func cases(t *testing.T) []testCase {
 		{"GPU for containers of vfio-pci", func(n *tree) {
 			n.unbind(second, "vfio-pci")
 			n.recordContainers(second)
-		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice", "--to container"},
+		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice", "--to container --device 0000:88:00.0, once no guest has it: gpustack host guests shows that"},
+		{"GPU for containers without driver", func(n *tree) {
+			n.unbind(second, "")
+			n.recordContainers(second)
+		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to no driver", "100 cudaErrorNoDevice", "--to container --device 0000:88:00.0"},
 		{"MIG", func(n *tree) {
 			n.change = func(m *containercheck.Observed) {
 				m.Driver.Value.MIG = map[pci.Address]bool{hosttest.Address(t, second): true}
@@ -340,6 +344,10 @@ func cases(t *testing.T) []testCase {
 
 		{"no libcuda", func(n *tree) { n.libraries = n.libraries[1:] },
 			"libraries", host.Fail, "libcuda.so.1 is not installed", "35 cudaErrorInsufficientDriver", "libcuda1"},
+		{"no libcuda, and a module that shows no version", func(n *tree) {
+			n.libraries = n.libraries[1:]
+			n.change = func(m *containercheck.Observed) { m.Driver.Value.Loaded.Version = "" }
+		}, "libraries", host.Fail, "libcuda.so.1 is not installed", "35 cudaErrorInsufficientDriver", "the libraries of the driver: "},
 		{"no NVML", func(n *tree) { n.libraries = append(n.libraries[:1:1], n.libraries[2:]...) },
 			"libraries", host.Warn, "libnvidia-ml.so.1 is not installed", "nvidia-smi", "install"},
 		{"no PTX compiler", func(n *tree) { n.libraries = append(n.libraries[:2:2], n.libraries[3:]...) },

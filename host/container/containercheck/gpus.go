@@ -27,10 +27,13 @@ func (v view) gpus() []host.Finding {
 		case nvidia.IsDriver(driver):
 			bound++
 		case v.isForContainers(d.Address):
+			remedy := host.NewCommand("host release").Flag("to", "container").Flag("device", d.Address.String()).Text()
+			if driver != "" && pci.LeavesAlone(driver) {
+				remedy = host.Textf("%s, once no guest has it: %s shows that", remedy, host.NewCommand("host guests"))
+			}
 			findings = append(findings, host.Finding{
 				Status: host.Fail, File: file, Seen: fmt.Sprintf("%s is recorded for containers and bound to %s instead of nvidia", d.Address, orNone(driver)),
-				Effect: "containers that request it do not start, or find no GPU: " + noDevice,
-				Remedy: host.NewCommand("host release").Flag("to", "container").Flag("device", d.Address.String()).Text(),
+				Effect: "containers that request it do not start, or find no GPU: " + noDevice, Remedy: remedy,
 			})
 		case v.Contract.Value.At(d.Address) == nil:
 			others = append(others, d)

@@ -101,7 +101,7 @@ func (v view) install(what string) host.Text {
 }
 
 func ofLoaded(d nvidia.Driver) string {
-	if d.Loaded == nil {
+	if d.Loaded == nil || d.Loaded.Version == "" {
 		return ""
 	}
 	return ", version " + string(d.Loaded.Version)
