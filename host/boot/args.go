@@ -66,6 +66,15 @@ func value(arg string) string {
 	return strings.Trim(v, `"`)
 }
 
+// ofKernel returns the arguments without those after "--", which are for init (Linux,
+// kernel/params.c, parse_args).
+func (a Args) ofKernel() Args {
+	if i := slices.Index(a, "--"); i >= 0 {
+		return a[:i]
+	}
+	return a
+}
+
 // Values returns the values of all arguments with a name, in order.
 func (a Args) Values(argName string) []string {
 	return host.Map(a.named(argName), value)
@@ -115,7 +124,7 @@ func (f Flag) in(a Args) Flag {
 // iommu.passthrough).
 func (a Args) Passthrough() host.Bool {
 	mode := host.Unknown
-	for _, arg := range a {
+	for _, arg := range a.ofKernel() {
 		switch name(arg) {
 		case "iommu":
 			for o := range strings.SplitSeq(value(arg), ",") {
@@ -213,12 +222,9 @@ func (c Change) edit(line string) string {
 }
 
 // Change returns the change that makes arguments match w. All other arguments remain, in order.
-// Those after "--" are for init (Linux, kernel/params.c, parse_args): they count as absent.
 func (w Want) Change(a Args) Change {
 	var c Change
-	if i := slices.Index(a, "--"); i >= 0 {
-		a = a[:i]
-	}
+	a = a.ofKernel()
 	for _, f := range w.Flags {
 		f.in(a).change(a, &c)
 	}
@@ -236,7 +242,7 @@ func (w Want) Change(a Args) Change {
 
 // Conflicting returns the arguments with an option that conflicts.
 func (w Want) Conflicting(a Args) Args {
-	return host.Filter(a, func(arg string) bool {
+	return host.Filter(a.ofKernel(), func(arg string) bool {
 		return slices.ContainsFunc(w.Flags, func(f Flag) bool { return name(arg) == f.Param && slices.ContainsFunc(words(arg), f.conflicts) })
 	})
 }

@@ -42,13 +42,6 @@ func ReadBLS(root host.Root) (BLS, error) {
 	if newest(b.entries) == nil {
 		return BLS{}, fmt.Errorf("%s: %w", blsDir, ErrNoEntries)
 	}
-	own, err := ofThisSystem(root, slices.Clone(b.entries))
-	if err != nil {
-		return BLS{}, err
-	}
-	if newest(own) != nil { // else the id is newer than the entries, as in a copied image
-		b.entries = own
-	}
 	if b.env, err = readEnvironment(root); err != nil {
 		return BLS{}, err
 	}

@@ -19,6 +19,7 @@ type typeOne struct {
 	file  *edit.File
 	name  string // on the machine
 	lines []string
+	alias bool // another name of an entry of the same folder, by which the menu may choose it
 }
 
 // field is a line "KEY VALUE" of an entry, with the white space that separates its parts.
@@ -66,11 +67,12 @@ func readAllEntries(root host.Root, dir string) ([]typeOne, error) {
 		if err != nil {
 			return nil, err
 		}
-		// One that was just removed, or is another name of an entry of this folder.
-		if f == nil || place != name && path.Dir(place) == dir && path.Ext(place) == ".conf" {
-			continue
+		if f == nil {
+			continue // just removed
 		}
-		entries = append(entries, parseEntry(name, f))
+		e := parseEntry(name, f)
+		e.alias = place != name && path.Dir(place) == dir && path.Ext(place) == ".conf"
+		entries = append(entries, e)
 	}
 	return entries, nil
 }
@@ -150,10 +152,14 @@ func entryFiles(entries []typeOne) []string {
 	return host.Map(entries, func(e typeOne) string { return e.name })
 }
 
-// planEntries plans the change of every entry except rescue entries. was and is return the arguments
-// of an entry's kernel now and with the planned values of the variables in a file, "" for none.
+// planEntries plans the change of every entry except rescue entries, each once. was and is return
+// the arguments of an entry's kernel now and with the planned values of the variables in a file, ""
+// for none.
 func planEntries(files edit.Files, entries []typeOne, want Want, variables string, was, is func(typeOne) Args) (plan edit.Changes, err error) {
 	for _, e := range entries {
+		if e.alias {
+			continue
+		}
 		if e.isRescue() {
 			plan = append(plan, e.known(values(was(e), is(e))))
 			continue
@@ -166,7 +172,7 @@ func planEntries(files edit.Files, entries []typeOne, want Want, variables strin
 		if err != nil {
 			return nil, err
 		}
-		after := is(typeOne{e.file, e.name, strings.SplitAfter(text, "\n")})
+		after := is(typeOne{e.file, e.name, strings.SplitAfter(text, "\n"), false})
 		if c.Action() == edit.None {
 			c = e.known(values(was(e), after)) // what it gets from variables
 		}
@@ -175,6 +181,8 @@ func planEntries(files edit.Files, entries []typeOne, want Want, variables strin
 		case change.IsZero():
 		case variables != "" && len(change.Drop) > 0:
 			return nil, fmt.Errorf("%s: %w: variables in %s set %s", e.name, errSetElsewhere, variables, change.Drop)
+		case variables != "" && !slices.Contains(e.options(), "--"):
+			return nil, fmt.Errorf("%s: %w: variables in %s have --", e.name, errForInit, variables)
 		default:
 			return nil, fmt.Errorf("%s: %w", e.name, errForInit)
 		}

@@ -43,8 +43,7 @@ const (
 var (
 	ErrNotInEffect = errors.New("the arguments would not take effect")
 	// errOverruled is that of a file of GRUB's variables.
-	errOverruled = host.WithHint(ErrNotInEffect, "edit that file so that it keeps the variable's previous value and has no --, "+
-		"what follows which is for init, or rename it to sort before zz-gpustack.cfg")
+	errOverruled = host.WithHint(ErrNotInEffect, "edit that file so that it keeps the variable's previous value, or rename it to sort before zz-gpustack.cfg")
 	// errForInit is that of arguments after which others are not the kernel's.
 	errForInit = host.WithHint(ErrNotInEffect, "what follows -- is for init: remove it there")
 	// errSetElsewhere is that of arguments that another program has set.
@@ -348,7 +347,11 @@ func (g Grub) verify(ours string, wanted Want) error {
 		n := len(ParseArgs(g.values[grubNormal]))
 		want = append(change.Apply(g.Args()[:len(g.Args())-n]), change.keep(g.Args()[len(g.Args())-n:])...)
 	}
-	if got := grubArgs(values); !slices.Equal(got, want) || !wanted.Change(got).IsZero() {
+	got := grubArgs(values)
+	if !wanted.Change(got).IsZero() && slices.Contains(got, "--") {
+		return fmt.Errorf("%s: %w: the arguments have --", g.variable, errForInit)
+	}
+	if !slices.Equal(got, want) {
 		return fmt.Errorf("%s: %w: the kernel would get %q instead of %q",
 			last, errOverruled, got.String(), want.String())
 	}

@@ -259,13 +259,14 @@ func TestGrubRefused(t *testing.T) {
 // TestGrubOverruled covers variables to which gpustack's file cannot add arguments: a later file
 // overwrites them, or what follows "--" is for init. Arguments before that take effect.
 func TestGrubOverruled(t *testing.T) {
+	const forInit = ": the arguments would not take effect: the arguments have --"
 	for name, test := range map[string]struct {
 		files map[string]string
-		want  string // the file of the refusal; "" for none
+		want  string // of the refusal; "" for none
 	}{
-		"a later file":                    {map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, "/etc/default/grub.d/zzz.cfg"},
-		"arguments of init":               {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='quiet -- single'\n"}, "/etc/default/grub.d/zz-gpustack.cfg"},
-		"arguments of init, always":       {map[string]string{"grub": "GRUB_CMDLINE_LINUX='quiet -- intel_iommu=on iommu=pt'\n"}, "/etc/default/grub.d/zz-gpustack.cfg"},
+		"a later file":                    {map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, "/etc/default/grub.d/zzz.cfg: the arguments would not take effect: the kernel would get "},
+		"arguments of init":               {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='quiet -- single'\n"}, "GRUB_CMDLINE_LINUX_DEFAULT" + forInit},
+		"arguments of init, always":       {map[string]string{"grub": "GRUB_CMDLINE_LINUX='quiet -- intel_iommu=on iommu=pt'\n"}, "GRUB_CMDLINE_LINUX_DEFAULT" + forInit},
 		"arguments of init after the two": {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=on iommu=pt -- single'\n"}, ""},
 		"a value that is --":              {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='a=-- b--'\n"}, ""},
 	} {
@@ -274,7 +275,7 @@ func TestGrubOverruled(t *testing.T) {
 			g, err := boot.ReadGrub(root)
 			hosttest.NoError(t, err)
 			_, err = g.Plan(edit.Observe(root, g.Files()...), intel)
-			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), test.want+": ")) {
+			if test.want == "" && err != nil || test.want != "" && (!errors.Is(err, boot.ErrNotInEffect) || !strings.HasPrefix(err.Error(), test.want)) {
 				t.Errorf("%v", err)
 			}
 		})

@@ -42,7 +42,7 @@ func values(before, after Args) []edit.Value {
 
 // named returns the arguments with a name, in order.
 func (a Args) named(argName string) []string {
-	return append([]string{}, host.Filter(a, func(arg string) bool { return name(arg) == name(argName) })...)
+	return append([]string{}, host.Filter(a.ofKernel(), func(arg string) bool { return name(arg) == name(argName) })...)
 }
 
 // sameArgs reports whether two lists contain the same arguments, however often and in whatever

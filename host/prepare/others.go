@@ -37,7 +37,7 @@ func (n node) withOthers(w *Want) (node, error) {
 	returned := n.returned(w.contract, products)
 	if w.contract.TakeOver {
 		if returned != nil {
-			return n, returned
+			return n, errors.Join(host.Map(returned, func(r *gate.Refusal) error { return r })...)
 		}
 		var err error
 		if w.takeOver, err = modprobe.TakeOver(n.edited, n.Stated, products); err != nil {
@@ -77,7 +77,8 @@ func (n node) withOthers(w *Want) (node, error) {
 		case len(s.Without(products)) == len(s.IDs):
 			remedy = "remove these ids there"
 		case returned != nil:
-			remedy += ", if the others that they bind are selected, too"
+			others := host.Map(returned, func(r *gate.Refusal) pci.Address { return r.Address })
+			remedy = "--take-over, with --device for " + pci.Joined(others, ", ") + ", removes these ids there"
 		}
 		w.warnings = append(w.warnings, fmt.Sprintf("%s: %s, set outside gpustack, binds %s at boot: %s; %s",
 			s.Place(), s, pci.Joined(bound, ", "), not, remedy))
@@ -88,10 +89,9 @@ func (n node) withOthers(w *Want) (node, error) {
 	return n, errors.Join(errs...)
 }
 
-// returned returns an error for each function that is not selected and that --take-over would return
-// to the host, since ids of these products in settings of others have bound it.
-func (n node) returned(c machine.Contract, products []string) error {
-	var errs []error
+// returned returns a refusal for each function that is not selected and that --take-over would
+// return to the host, since ids of these products in settings of others have bound it.
+func (n node) returned(c machine.Contract, products []string) (refusals []*gate.Refusal) {
 	guests, returned := n.uses.ByGuests(), map[pci.Address]bool{}
 	for _, s := range n.stated() {
 		_, staying := n.boundBy(s, c)
@@ -106,10 +106,10 @@ func (n node) returned(c machine.Contract, products []string) error {
 				err = fmt.Errorf("%w: %s", err, g.Who())
 			}
 			hint := host.Textf("select it, too: --device %s; or leave out --take-over, and the line remains", a)
-			errs = append(errs, gate.Refuse(a, host.WithCode(host.WithHint(err, hint), host.CodeOtherOwner, "")))
+			refusals = append(refusals, gate.Refuse(a, host.WithCode(host.WithHint(err, hint), host.CodeOtherOwner, "")))
 		}
 	}
-	return errors.Join(errs...)
+	return refusals
 }
 
 // isEffective reports whether a driver accepts an ids= of others: of modprobe's lines the last one

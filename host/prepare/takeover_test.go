@@ -225,7 +225,7 @@ func TestTakeOverOfOthers(t *testing.T) {
 		"another GPU is bound":       {"10de:11b4", "vfio-pci", selection.Options{Only: first, TakeOver: true}, stays},
 		"another GPU is of the host": {"10de:11b4", "nouveau", selection.Options{Only: first, TakeOver: true}, ""},
 		"the line is kept": {"10de:11b4", "vfio-pci", selection.Options{Only: first},
-			"--take-over removes these ids there, if the others that they bind are selected, too"},
+			"--take-over, with --device for 0000:02:00.0, removes these ids there"},
 		"the line is kept, and removable": {"10de:11b4", "nouveau", selection.Options{Only: first}, "--take-over removes these ids there"},
 		"both GPUs are selected":          {"10de:11b4", "vfio-pci", selection.Options{TakeOver: true}, ""},
 		"another product, whose ids remain": {"10de:0e0a", "vfio-pci",
