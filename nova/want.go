@@ -250,6 +250,12 @@ func (o Options) specs(a Alias) ([]Spec, error) {
 	case isAll:
 		return []Spec{spec}, nil
 	case len(addresses) == 0:
+		used := pci.Devices(o.Devices).Where(func(d *pci.Device) bool {
+			return slices.Contains(o.Used, d.Address) && host.Value(d.VendorID) == a.VendorID && host.Value(d.ProductID) == a.ProductID
+		})
+		if len(used) > 0 {
+			return nil, fmt.Errorf("alias %s: the host needs or uses %s", a.Name, pci.Joined(used, ", "))
+		}
 		hosts := host.Map(o.served(), Host.Call)
 		return nil, fmt.Errorf("alias %s: no function of %s:%s on %s is prepared for guests", a.Name, a.VendorID, a.ProductID, host.Shortened(hosts, 3))
 	}

@@ -47,8 +47,8 @@ type-PF if the product supports SR-IOV. Without both, a compute node gets an ali
 each product that host prepare has recorded there, and the aliases of its files are
 kept; so are those of a controller. A compute node offers functions by ids, or by
 address if an identical device remains with the host or is for containers. Nothing that
-container prepare has recorded is offered. Where host prepare has recorded nothing,
-neither is what the host needs or uses, such as its root disk or an interface that is up.
+container prepare has recorded is offered. Where host prepare has recorded nothing, what
+the host needs or uses, such as its root disk or an interface that is up, is not offered.
 Unless an inventory is of this machine, the roles in the inventories count, and the
 command refuses if one text would offer what remains with one of the hosts.
 
@@ -67,8 +67,8 @@ InfiniBand and ports for RoCE. On a controller, --inventory says what the addres
 --remove-alias NAME removes the alias NAME, and on a compute node the device specs with
 exactly the ids of its product, by whomever they were written, unless another alias uses
 the product. Device specs that match other devices too, such as those by address only,
-are kept, with a warning, and those with physical_network, for ports. Devices in use keep
-their guests. Combine it with --alias to rename an alias or to change its product. With
+are kept, with a warning. Those with physical_network, which are for ports, are kept.
+Devices in use keep their guests. Combine it with --alias to rename an alias or to change its product. With
 --if-present, NAME need not exist.
 
 Run this command on each controller with the devices of all compute nodes: nova-api needs

@@ -85,10 +85,11 @@ func (h Host) Needed() []pci.Address {
 	return h.Devices.Where(func(d *pci.Device) bool { return h.Never(d.Address) != nil })
 }
 
-// Used returns the functions that the host needs, or whose interfaces it uses.
+// Used returns the functions that the host needs, or whose interfaces or ports it uses: those that
+// do not leave as adapters do.
 func (h Host) Used() []pci.Address {
 	return h.Devices.Where(func(d *pci.Device) bool {
-		return h.judge(Leaving{Address: d.Address, Kind: Removed}) != nil
+		return h.judge(Leaving{Address: d.Address, Kind: AtBoot, Whole: true}) != nil
 	})
 }
 

@@ -111,7 +111,7 @@ func TestUndo(t *testing.T) {
 			if entry, err = j.engine.Undo(context.Background(), 1); err != nil || entry.Status != change.Undone {
 				t.Errorf("%s, %v", entry.Status, err)
 			}
-			hosttest.EqualIn(t, "before and undone", before, j.flavors())
+			hosttest.EqualIn(t, "after undo", before, j.flavors())
 		})
 	}
 }
@@ -265,7 +265,7 @@ func killedAt(t *testing.T, name string, undoing, heard bool, at int) {
 	if _, err := j.engine.Undo(context.Background(), 1); err != nil {
 		t.Error(err)
 	}
-	hosttest.EqualIn(t, "before and undone", before, j.flavors())
+	hosttest.EqualIn(t, "after undo", before, j.flavors())
 }
 
 // TestKilledInUse: an incomplete flavor that instances have already is completed.

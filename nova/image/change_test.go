@@ -116,7 +116,7 @@ func TestUndo(t *testing.T) {
 	if entry, err = j.engine.Undo(context.Background(), 1); err != nil || entry.Status != change.Undone {
 		t.Errorf("%s, %v", entry.Status, err)
 	}
-	hosttest.EqualIn(t, "before and undone", before, j.image())
+	hosttest.EqualIn(t, "after undo", before, j.image())
 }
 
 // TestUndoInPart: undo restores what is still as the change has set it, and names the rest.

@@ -152,7 +152,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	}
 	sides, more, err := nova.ObserveSides(root, role, from, record)
 	var needed []pci.Address
-	if len(sides) > 0 {
+	if slices.ContainsFunc(sides, func(s nova.Side) bool { return s.Role.Computes() }) {
 		needs, err := guard.Observe(root, sides[0].Devices)
 		if err != nil {
 			more = append(more, fmt.Sprintf("cannot determine which functions the host needs: %v", err))

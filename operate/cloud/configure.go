@@ -113,11 +113,11 @@ func (c *Configuration) observeNode(root host.Root, m machine.Machine, prepared 
 		var here nova.Hypervisor
 		here, errs.hypervisor = nova.InstalledHypervisor(root)
 		c.Hypervisor = c.Hypervisor.Or(here)
-	}
-	if len(c.Aliases) > 0 && errs.machine == nil && errs.record == nil && m.Contract.Value == nil {
-		var needs guard.Needs
-		needs, errs.needs = guard.Observe(root, c.Devices)
-		c.Used = gate.Host{Devices: c.Devices, Needs: needs}.Used()
+		if len(c.Aliases) > 0 && errs.machine == nil && errs.record == nil && m.Contract.Value == nil {
+			var needs guard.Needs
+			needs, errs.needs = guard.Observe(root, c.Devices)
+			c.Used = gate.Host{Devices: c.Devices, Needs: needs}.Used()
+		}
 	}
 	if len(c.HCAs) > 0 && errs.machine == nil {
 		c.Adapters, errs.adapters = adaptersOf(root, c.Devices)

@@ -39,8 +39,9 @@ func NewHostCheck(c node.HostChecked) HostCheck {
 		r.Next = host.NewNext(c.Configure)
 		r.Line = host.Textf("no nova.conf is here; '%s' prints the options that offer the devices to Nova", r.Next.Command)
 	case r.Verdict == checklist.Ready && slices.ContainsFunc(r.Findings, func(f host.Finding) bool {
-		return f.Check == "nova" && f.Status == host.Warn && f.Remedy.String() != host.Textf("run %s", c.Configure).String()
-	}): // what is offered already has a remedy of its own
+		solves := slices.ContainsFunc(f.Remedy.Commands(), func(r host.Command) bool { return r.String() == c.Configure.String() })
+		return f.Check == "nova" && f.Status == host.Warn && !solves
+	}): // nova configure does not solve a finding
 		r.Next = host.NewNext(host.NewCommand("host check"), host.NeedRemedies)
 	case r.Verdict == checklist.Ready:
 		r.Next = host.NewNext(c.Configure)
