@@ -133,13 +133,12 @@ func (r *running) end(outcome Outcome, err error) (Entry, error) {
 // mark writes a status of the entry when something is done. If that fails, as on a full disk, the
 // entry keeps the status that says how to recover it.
 func (r *running) mark(status Status) error {
-	was := r.entry
 	err := r.journal.SetStatus(&r.entry, status)
 	if err == nil {
 		return nil
 	}
-	r.entry = was
-	return host.WithHint(fmt.Errorf("entry %d is left open, and %s: %w", was.ID, Left{Entry: was}.Effect(), err), Left{Entry: was}.Remedy())
+	left := Left{Entry: r.entry}
+	return host.WithHint(fmt.Errorf("entry %d is left open, and %s: %w", r.entry.ID, left.Effect(), err), left.Remedy())
 }
 
 // abandon rolls back a change that is made, and runs the programs again that were started. failed

@@ -1,6 +1,6 @@
 // Package hosttest creates file trees of machines for tests: [Lay] of an archive, [Bare] with two
-// graphics cards; [NoError] and [Equal] judge. It is for tests only, and reads nothing of the
-// machine that they run on.
+// graphics cards; [NoError], [Equal] and [Contains] judge. It is for tests only, and reads nothing
+// of the machine that they run on.
 package hosttest
 
 import (

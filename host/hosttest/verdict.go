@@ -25,7 +25,7 @@ func Equal(t testing.TB, want, got any, options ...cmp.Option) {
 func EqualIn(t testing.TB, what string, want, got any, options ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, options...); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
+		t.Errorf("%s(-want +got):\n%s", before(what, " "), diff)
 	}
 }
 
@@ -39,6 +39,14 @@ func Contains(t testing.TB, part, text string) {
 func ContainsIn(t testing.TB, what, part, text string) {
 	t.Helper()
 	if !strings.Contains(text, part) {
-		t.Errorf("%s: %q is not in:\n%s", what, part, text)
+		t.Errorf("%s%q is not in:\n%s", before(what, ": "), part, text)
 	}
+}
+
+// before returns a name with what separates it from the text behind it, or "" for none.
+func before(what, separator string) string {
+	if what == "" {
+		return ""
+	}
+	return what + separator
 }

@@ -271,11 +271,16 @@ func (j *Journal) Begin(e *Entry) error {
 
 // SetStatus sets and writes the status of an entry.
 func (j *Journal) SetStatus(e *Entry, status Status) error {
-	e.Status = status
-	if !e.IsOpen() {
-		e.Ended = new(j.time())
+	is := *e
+	is.Status = status
+	if !is.IsOpen() {
+		is.Ended = new(j.time())
 	}
-	return j.Write(*e)
+	if err := j.Write(is); err != nil {
+		return err
+	}
+	*e = is
+	return nil
 }
 
 func (j *Journal) time() time.Time {

@@ -121,7 +121,12 @@ func ReadRecord(root host.Root) (*Contract, *Containers, error) {
 	if err != nil {
 		return nil, nil, host.OfFile(ContractFile, err)
 	}
-	return ParseRecord(data)
+	guests, containers, err := ParseRecord(data)
+	if err != nil && !errors.Is(err, host.ErrSchema) {
+		err = host.WithHint(err, host.Textf("restore the file, or remove it, run '%s', which returns all functions to the host, and prepare again, for containers too",
+			host.NewCommand("host prepare").Flag("none")))
+	}
+	return guests, containers, err
 }
 
 // ReadContainers returns what is recorded for containers, or nil.
@@ -134,17 +139,11 @@ func ReadContainers(root host.Root) (*Containers, error) {
 // nothing. It fails unless each function has one role. Its error names the file.
 func ParseRecord(data []byte) (*Contract, *Containers, error) {
 	var file recordFile
-	err := host.DecodeSchema(ContractFile, contractKind, data, &file)
-	if errors.Is(err, host.ErrSchema) {
+	if err := host.DecodeSchema(ContractFile, contractKind, data, &file); err != nil {
 		return nil, nil, err
 	}
-	if err == nil {
-		if err = file.check(); err != nil {
-			err = host.OfFile(ContractFile, fmt.Errorf("malformed: %w", err))
-		}
-	}
-	if err != nil {
-		return nil, nil, host.WithHint(err, host.Textf("remove it: '%s' then returns all functions to the host", host.NewCommand("host prepare").Flag("none")))
+	if err := file.check(); err != nil {
+		return nil, nil, host.OfFile(ContractFile, fmt.Errorf("malformed: %w", err))
 	}
 	return file.Guests, file.Containers, nil
 }

@@ -171,7 +171,7 @@ func TestUndoFlavor(t *testing.T) {
 	before := show()
 	succeed(t, "flavor", "delete", "undone", "--yes")
 	succeed(t, "undo", "--yes")
-	hosttest.EqualIn(t, "before and undone", before, show())
+	hosttest.EqualIn(t, "after undo", before, show())
 	osc(t, "flavor", "set", "undone", "--property", "hw:mem_page_size=any")
 	_, stderr, status := command(t, lab.Env(), "undo", "--yes")
 	if status != 1 || !strings.Contains(stderr, "error: flavor undone has changed since: it has property hw:mem_page_size=any\n") {
@@ -185,7 +185,7 @@ func TestUndoFlavor(t *testing.T) {
 		t.Error("no change")
 	}
 	succeed(t, "undo", "--yes")
-	hosttest.EqualIn(t, "before and undone", before, show())
+	hosttest.EqualIn(t, "after undo", before, show())
 	succeed(t, "undo", "--yes")
 	hosttest.EqualIn(t, "it is still there", "0", rows(t, "SELECT count(*) FROM nova_api.flavors WHERE name = 'undone'")[0][0])
 }

@@ -8,21 +8,27 @@ import (
 	"gpustack/host"
 )
 
-// Explain returns an error each of whose parts has these hints, a line for each, instead of its
-// own.
+// Explain returns an error each of whose parts has these hints instead of its own.
 func Explain(err error, hints []host.Text) error {
-	var lines host.Text
-	for i, hint := range hints {
-		if i > 0 {
-			hint = append(host.Plain("\n"), hint...)
-		}
-		lines = append(lines, hint...)
-	}
-	return errors.Join(host.Map(host.Split(err), func(part error) error { return host.WithHint(part, lines) })...)
+	return errors.Join(host.Map(host.Split(err), func(part error) error { return host.WithHint(part, lines(hints)) })...)
 }
 
-// Hint returns the hint of a part of an error, nil for none.
+// lines returns several hints as one, which has a line for each.
+func lines(hints []host.Text) (all host.Text) {
+	for _, hint := range hints {
+		if len(all) > 0 && len(hint) > 0 {
+			all = append(all, host.Plain("\n")...)
+		}
+		all = append(all, hint...)
+	}
+	return all
+}
+
+// Hint returns the hint of a part of an error, nil for none: a line for each error that it wraps.
 func Hint(err error) host.Text {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return lines(host.Map(several.Unwrap(), Hint))
+	}
 	var network *net.OpError
 	switch hint := host.HintOf(err); {
 	case hint != nil:

@@ -188,12 +188,15 @@ func (u *UI) Fail(err error) {
 		u.Note("%s", errDeclined)
 		return
 	}
-	for _, err := range host.Split(err) {
-		say(u, "error: %s", Printable(err.Error()))
+	var hints []string
+	for _, part := range host.Split(err) {
+		say(u, "error: %s", OneLine(part.Error()))
+		hints = host.Union(hints, strings.Split(u.Text(Hint(part)), "\n")...)
 	}
-	lines := host.FlatMap(host.Split(err), func(part error) []string { return strings.Split(u.Text(Hint(part)), "\n") })
-	for _, line := range host.Union([]string{""}, lines...)[1:] {
-		say(u, "hint: %s", line)
+	for _, hint := range hints {
+		if hint != "" {
+			say(u, "hint: %s", hint)
+		}
 	}
 }
 
