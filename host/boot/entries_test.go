@@ -356,7 +356,8 @@ func TestEntriesRefused(t *testing.T) {
 		{"an environment without room", rhel8 + "-- boot/grub2/grubenv --\n" +
 			grubenv("kernelopts=root=/dev/a "+strings.Repeat("x", 955)+"\n"), readBLS, boot.ErrNotInEffect,
 			"/boot/grub2/grubenv: the arguments would not take effect: needs 1028 bytes, the file has 1025"},
-		{"arguments of init in a variable", strings.Replace(rhel8, "$tuned_params", "", 1) + "-- boot/grub2/grubenv --\n" + grubenv("kernelopts=root=/dev/b -- single\n"), readBLS,
+		{"arguments of init in a variable", strings.Replace(rhel8, "$tuned_params", "", 1) +
+			"-- boot/grub2/grubenv --\n" + grubenv("kernelopts=root=/dev/b -- single\n"), readBLS,
 			boot.ErrNotInEffect, "/boot/loader/entries/f00d-4.18.0-553.el8.x86_64.conf: the arguments would not take effect: variables in /boot/grub2/grubenv have --"},
 		{"arguments of init", strings.Replace(rhel9, "quiet $tuned_params", "quiet -- $tuned_params", 1), readBLS, boot.ErrNotInEffect,
 			"/boot/loader/entries/f00d-5.14.0-70.el9.x86_64.conf: the arguments would not take effect"},

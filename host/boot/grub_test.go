@@ -264,7 +264,8 @@ func TestGrubOverruled(t *testing.T) {
 		files map[string]string
 		want  string // of the refusal; "" for none
 	}{
-		"a later file":                    {map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"}, "/etc/default/grub.d/zzz.cfg: the arguments would not take effect: the kernel would get "},
+		"a later file": {map[string]string{"grub": "", "grub.d/zzz.cfg": "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"},
+			"/etc/default/grub.d/zzz.cfg: the arguments would not take effect: the kernel would get "},
 		"arguments of init":               {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='quiet -- single'\n"}, "GRUB_CMDLINE_LINUX_DEFAULT" + forInit},
 		"arguments of init, always":       {map[string]string{"grub": "GRUB_CMDLINE_LINUX='quiet -- intel_iommu=on iommu=pt'\n"}, "GRUB_CMDLINE_LINUX_DEFAULT" + forInit},
 		"arguments of init after the two": {map[string]string{"grub": "GRUB_CMDLINE_LINUX_DEFAULT='intel_iommu=on iommu=pt -- single'\n"}, ""},

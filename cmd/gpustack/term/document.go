@@ -135,18 +135,17 @@ func (d *Document) encode(report, failure any) ([]byte, error) {
 // encodeYAML returns the same document as a text in JSON in YAML.
 func encodeYAML(text []byte) ([]byte, error) {
 	var document yaml.Node
-	err := yaml.Unmarshal(text, &document)
-	if err == nil {
-		err = plainStyle(&document)
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, err
 	}
-	if err != nil {
+	if err := plainStyle(&document); err != nil {
 		return nil, err
 	}
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2)
-	err = e.Encode(&document)
-	return b.Bytes(), errors.Join(err, e.Close())
+	err := errors.Join(e.Encode(&document), e.Close())
+	return b.Bytes(), err
 }
 
 // plainStyle removes JSON's braces and quotes, except those of empty lists and of strings that

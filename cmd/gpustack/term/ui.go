@@ -193,10 +193,8 @@ func (u *UI) Fail(err error) {
 		say(u, "error: %s", OneLine(part.Error()))
 		hints = host.Union(hints, strings.Split(u.Text(Hint(part)), "\n")...)
 	}
-	for _, hint := range hints {
-		if hint != "" {
-			say(u, "hint: %s", hint)
-		}
+	for _, hint := range host.Filter(hints, func(line string) bool { return line != "" }) {
+		say(u, "hint: %s", hint)
 	}
 }
 

@@ -331,7 +331,8 @@ func cases(t *testing.T) []testCase {
 		{"GPU for containers of vfio-pci", func(n *tree) {
 			n.unbind(second, "vfio-pci")
 			n.recordContainers(second)
-		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice", "--to container --device 0000:88:00.0, once no guest has it: gpustack host guests shows that"},
+		}, "gpus", host.Fail, "0000:88:00.0 is recorded for containers and bound to vfio-pci", "100 cudaErrorNoDevice",
+			"--to container --device 0000:88:00.0, once no guest has it: gpustack host guests shows that"},
 		{"GPU for containers without driver", func(n *tree) {
 			n.unbind(second, "")
 			n.recordContainers(second)
