@@ -1,6 +1,7 @@
 package term
 
 import (
+	"bytes"
 	"encoding"
 	"encoding/json"
 	"reflect"
@@ -18,7 +19,9 @@ import (
 type visitor struct {
 	command func(host.Command) string // completes one
 	fields  map[reflect.Type][]field  // found once: a report has thousands of values of a type
-	err     error                     // the last one
+	leaves  *json.Encoder             // writes to text
+	text    bytes.Buffer
+	err     error // the last one
 }
 
 // field is a printed field of a struct.
@@ -46,71 +49,88 @@ func (v *visitor) of(t reflect.Type) (list []field) {
 }
 
 // document returns the members of a document that a struct has, or a pointer to one; nil has none.
-func (v *visitor) document(of any) []string {
+func (v *visitor) document(of any) (list []string) {
 	if of == nil {
 		return nil
 	}
-	return v.members(reflect.Indirect(reflect.ValueOf(of)), ",\n")
-}
-
-// members returns the members of a struct as they are printed: "name":value. A list has a separator
-// between its elements.
-func (v *visitor) members(of reflect.Value, separator string) (list []string) {
-	for _, f := range v.of(of.Type()) {
-		value, err := of.FieldByIndexErr(f.index)
-		switch {
-		case err != nil: // the field of an embedded pointer that is nil
-		case f.nulls && value.IsZero():
-			list = append(list, f.name+":null")
-		case !f.omitempty || !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0):
-			list = append(list, f.name+":"+v.encode(value, separator))
+	is := reflect.Indirect(reflect.ValueOf(of))
+	for _, f := range v.of(is.Type()) {
+		if text := v.member(nil, f, is, ",\n"); text != nil {
+			list = append(list, string(text))
 		}
 	}
 	return list
 }
 
-// encode returns a value as it is printed, a list with a separator between its elements.
-func (v *visitor) encode(of reflect.Value, separator string) string {
+// member appends a member of a struct as it is printed, "name":value, or nothing. A list has a
+// separator between its elements.
+func (v *visitor) member(to []byte, f field, of reflect.Value, separator string) []byte {
+	value, err := of.FieldByIndexErr(f.index)
+	switch {
+	case err != nil: // the field of an embedded pointer that is nil
+	case f.nulls && value.IsZero():
+		to = append(append(to, f.name...), ":null"...)
+	case !f.omitempty || !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0):
+		to = v.encode(append(append(to, f.name...), ':'), value, separator)
+	}
+	return to
+}
+
+// encode appends a value as it is printed, a list with a separator between its elements.
+func (v *visitor) encode(to []byte, of reflect.Value, separator string) []byte {
 	kind := of.Kind()
 	if (kind == reflect.Pointer || kind == reflect.Interface) && !of.IsNil() {
-		return v.encode(of.Elem(), separator)
+		return v.encode(to, of.Elem(), separator)
 	}
 	switch is := of.Interface().(type) {
 	case host.Text:
-		return v.leaf(is.Render(v.command))
+		return v.leaf(to, is.Render(v.command))
 	case host.Command:
-		return v.leaf(v.command(is))
+		return v.leaf(to, v.command(is))
 	case json.Marshaler, encoding.TextMarshaler:
-		return v.leaf(is)
+		return v.leaf(to, is)
 	}
 	switch {
 	case kind == reflect.Struct:
-		return "{" + strings.Join(v.members(of, ","), ",") + "}"
+		to = append(to, '{')
+		for first, fields := len(to), v.of(of.Type()); len(fields) > 0; fields = fields[1:] {
+			before := len(to)
+			if before > first {
+				to = append(to, ',')
+			}
+			at := len(to)
+			if to = v.member(to, fields[0], of, ","); len(to) == at {
+				to = to[:before]
+			}
+		}
+		return append(to, '}')
 	case kind == reflect.Slice && of.Type().Elem().Kind() != reflect.Uint8:
-		var b strings.Builder
+		to = append(to, '[')
 		before := strings.TrimPrefix(separator, ",")
 		for i := range of.Len() {
-			b.WriteString(before + v.encode(of.Index(i), ","))
+			to = v.encode(append(to, before...), of.Index(i), ",")
 			before = separator
 		}
-		return "[" + b.String() + "]"
+		return append(to, ']')
 	case kind == reflect.Map && !of.IsNil():
 		values := reflect.MakeMap(reflect.MapOf(of.Type().Key(), reflect.TypeFor[json.RawMessage]()))
 		for _, key := range of.MapKeys() {
-			values.SetMapIndex(key, reflect.ValueOf(json.RawMessage(v.encode(of.MapIndex(key), ","))))
+			values.SetMapIndex(key, reflect.ValueOf(json.RawMessage(v.encode(nil, of.MapIndex(key), ","))))
 		}
-		return v.leaf(values.Interface())
+		return v.leaf(to, values.Interface())
 	}
-	return v.leaf(of.Interface())
+	return v.leaf(to, of.Interface())
 }
 
-// leaf returns a value as encoding/json prints it, without HTML's escapes.
-func (v *visitor) leaf(value any) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(value); err != nil {
+// leaf appends a value as encoding/json prints it, without HTML's escapes.
+func (v *visitor) leaf(to []byte, value any) []byte {
+	if v.leaves == nil {
+		v.leaves = json.NewEncoder(&v.text)
+		v.leaves.SetEscapeHTML(false)
+	}
+	v.text.Reset()
+	if err := v.leaves.Encode(value); err != nil {
 		v.err = err
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return append(to, bytes.TrimSuffix(v.text.Bytes(), []byte("\n"))...)
 }
