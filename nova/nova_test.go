@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"gpustack/host"
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
@@ -235,20 +236,22 @@ func TestTwins(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 26, Aliases: []nova.Alias{a},
 				ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Given: test.given, Containers: test.containers}}, ByAddress: test.byAddress})
-			var got []string
-			for _, s := range w.Specs {
-				if s.Address == nil {
-					got = append(got, "all")
-				} else {
-					got = append(got, s.Address.String())
-				}
-			}
-			if err != nil {
-				got = []string{err.Error()}
-			}
-			hosttest.Equal(t, test.want, strings.Join(got, " "))
+			hosttest.Equal(t, test.want, specsOf(w, err))
 		})
 	}
+}
+
+// specsOf returns the addresses of the wanted device specs, "all" for one by ids, or the error.
+func specsOf(w nova.Want, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(host.Map(w.Specs, func(s nova.Spec) string {
+		if s.Address == nil {
+			return "all"
+		}
+		return s.Address.String()
+	}), " ")
 }
 
 // TestFiles: what another file sets counts too. Values of several files add up; of

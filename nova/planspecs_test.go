@@ -299,17 +299,6 @@ func TestUsed(t *testing.T) {
 			test.change(&o)
 		}
 		w, err := nova.NewWant(o)
-		var got []string
-		for _, s := range w.Specs {
-			if s.Address == nil {
-				got = append(got, "all")
-			} else {
-				got = append(got, s.Address.String())
-			}
-		}
-		if err != nil {
-			got = []string{err.Error()}
-		}
-		hosttest.EqualIn(t, name, test.want, strings.Join(got, " "))
+		hosttest.EqualIn(t, name, test.want, specsOf(w, err))
 	}
 }

@@ -71,7 +71,7 @@ func TestChanges(t *testing.T) {
 			}
 			hosttest.NoError(t, c.Inverse().Apply(root))
 			hosttest.NoError(t, edit.RemoveDirs(root, c.Dirs))
-			hosttest.EqualIn(t, "taken back", before, all(t, root))
+			hosttest.EqualIn(t, "undone", before, all(t, root))
 		})
 	}
 }

@@ -165,7 +165,7 @@ func inOut(t *testing.T, root host.Root, p prepare.Plan) *txtar.Archive {
 	for _, made := range []string{"var", "var/lib", "var/lib/gpustack"} {
 		delete(last, made)
 	}
-	hosttest.EqualIn(t, "taken back", first, last)
+	hosttest.EqualIn(t, "undone", first, last)
 	return got
 }
 
