@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"reflect"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -72,7 +70,7 @@ func (u *UI) Finish(failure any) error {
 		if err != nil {
 			return err
 		}
-		u.Raw(string(text))
+		u.Out.Write(text) //nolint:errcheck // the writer keeps the error
 	}
 	return u.Out.Flush()
 }
@@ -98,29 +96,27 @@ func (u *UI) Abort(failure any) {
 // encode returns a document in its format for programs: a report, or nil, and then what it was
 // refused for or has failed with, or nil.
 func (d *Document) encode(report, failure any) ([]byte, error) {
-	kind, v := string(document.Failure), visitor{command: d.located, fields: map[reflect.Type][]field{}}
+	kind, v := string(document.Failure), newVisitor()
 	if report != nil {
 		kind = d.Kind
 	}
-	var head []string
+	var head []member
 	if d.Head != nil {
-		head = v.document(d.Head(kind))
+		head = v.members(d.Head(kind), d.located)
 	}
-	failed := v.document(failure)
+	ofReport := d.located
 	if elsewhere, ok := report.(interface{ Elsewhere() bool }); ok && elsewhere.Elsewhere() {
-		v.command = host.Command.String // its remedies are for other machines than the one that the command line names
+		ofReport = host.Command.String // its remedies are for other machines than the one that the command line names
 	}
-	members := v.document(report)
+	members, failed := v.members(report, ofReport), v.members(failure, d.located)
 	members = append(members, failed[min(1, len(members), len(failed)):]...)
-	head = slices.DeleteFunc(head, func(h string) bool {
-		name, _, _ := strings.Cut(h, ":")
-		return slices.ContainsFunc(members, func(m string) bool { return strings.HasPrefix(m, name+":") })
+	head = slices.DeleteFunc(head, func(h member) bool {
+		return slices.ContainsFunc(members, func(m member) bool { return m.name == h.name })
 	})
-	members = slices.Insert(members, min(1, len(members)), head...)
-	if v.err != nil {
-		return nil, v.err
+	text, err := v.encode(slices.Insert(members, min(1, len(members)), head...))
+	if err != nil {
+		return nil, err
 	}
-	text := []byte("{" + strings.Join(members, ",\n") + "}\n")
 	switch {
 	case d.Format == FormatYAML:
 		return encodeYAML(text)

@@ -2,9 +2,11 @@ package term
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,11 +19,22 @@ import (
 // value is zero; and a field without a name in JSON is not printed, as in the schemas. A list of the
 // document itself has a line for each element, so that lines can be searched and compared.
 type visitor struct {
-	command func(host.Command) string // completes one
+	command func(host.Command) string // completes one of the current member
 	fields  map[reflect.Type][]field  // found once: a report has thousands of values of a type
-	leaves  *json.Encoder             // writes to text
-	text    bytes.Buffer
+	own     map[reflect.Type]bool     // types that do not have the encoding of their kind
+	leaves  *json.Encoder             // writes to leaf
+	leaf    bytes.Buffer
+	text    []byte
 	err     error // the last one
+}
+
+// newVisitor returns a visitor whose text has space that most documents do not fill, and of which
+// the kernel provides only what is written.
+func newVisitor() *visitor {
+	v := &visitor{fields: map[reflect.Type][]field{}, own: map[reflect.Type]bool{}, text: make([]byte, 0, 1<<20)}
+	v.leaves = json.NewEncoder(&v.leaf)
+	v.leaves.SetEscapeHTML(false)
+	return v
 }
 
 // field is a printed field of a struct.
@@ -29,6 +42,13 @@ type field struct {
 	name             string // in JSON, quoted
 	index            []int
 	omitempty, nulls bool
+}
+
+// member is a printed field of a document, whose commands command completes.
+type member struct {
+	field
+	value   reflect.Value
+	command func(host.Command) string
 }
 
 // of returns the printed fields of a struct, in the order of encoding/json. A field that hides one
@@ -48,89 +68,128 @@ func (v *visitor) of(t reflect.Type) (list []field) {
 	return list
 }
 
-// document returns the members of a document that a struct has, or a pointer to one; nil has none.
-func (v *visitor) document(of any) (list []string) {
+// members returns the printed members of a struct, or of a pointer to one; nil has none.
+func (v *visitor) members(of any, command func(host.Command) string) (list []member) {
 	if of == nil {
 		return nil
 	}
 	is := reflect.Indirect(reflect.ValueOf(of))
 	for _, f := range v.of(is.Type()) {
-		if text := v.member(nil, f, is, ",\n"); text != nil {
-			list = append(list, string(text))
+		if value, ok := f.in(is); ok {
+			list = append(list, member{f, value, command})
 		}
 	}
 	return list
 }
 
-// member appends a member of a struct as it is printed, "name":value, or nothing. A list has a
-// separator between its elements.
-func (v *visitor) member(to []byte, f field, of reflect.Value, separator string) []byte {
-	value, err := of.FieldByIndexErr(f.index)
-	switch {
-	case err != nil: // the field of an embedded pointer that is nil
-	case f.nulls && value.IsZero():
-		to = append(append(to, f.name...), ":null"...)
-	case !f.omitempty || !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0):
-		to = v.encode(append(append(to, f.name...), ':'), value, separator)
-	}
-	return to
+// in returns the value of the field in a struct; ok is false if it is not printed.
+func (f field) in(of reflect.Value) (value reflect.Value, ok bool) {
+	value, err := of.FieldByIndexErr(f.index) // fails in an embedded pointer that is nil
+	return value, err == nil && (!f.omitempty || !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0))
 }
 
-// encode appends a value as it is printed, a list with a separator between its elements.
-func (v *visitor) encode(to []byte, of reflect.Value, separator string) []byte {
+// encode returns a document of these members.
+func (v *visitor) encode(members []member) ([]byte, error) {
+	v.text = append(v.text, '{')
+	for i, m := range members {
+		if i > 0 {
+			v.text = append(v.text, ",\n"...)
+		}
+		v.command = m.command
+		v.member(m.field, m.value, ",\n")
+	}
+	return append(v.text, "}\n"...), v.err
+}
+
+// member appends a member, "name":value. A list has a separator between its elements.
+func (v *visitor) member(f field, value reflect.Value, separator string) {
+	v.text = append(append(v.text, f.name...), ':')
+	if f.nulls && value.IsZero() {
+		v.text = append(v.text, "null"...)
+		return
+	}
+	v.append(value, separator)
+}
+
+// append appends a value as it is printed, a list with a separator between its elements.
+func (v *visitor) append(of reflect.Value, separator string) {
 	kind := of.Kind()
-	if (kind == reflect.Pointer || kind == reflect.Interface) && !of.IsNil() {
-		return v.encode(to, of.Elem(), separator)
-	}
-	switch is := of.Interface().(type) {
-	case host.Text:
-		return v.leaf(to, is.Render(v.command))
-	case host.Command:
-		return v.leaf(to, v.command(is))
-	case json.Marshaler, encoding.TextMarshaler:
-		return v.leaf(to, is)
-	}
 	switch {
+	case (kind == reflect.Pointer || kind == reflect.Interface) && of.IsNil():
+		v.text = append(v.text, "null"...)
+	case kind == reflect.Pointer || kind == reflect.Interface:
+		v.append(of.Elem(), separator)
+	case v.isOwn(of.Type()):
+		switch is := of.Interface().(type) {
+		case host.Text:
+			v.string(is.Render(v.command))
+		case host.Command:
+			v.string(v.command(is))
+		case json.Marshaler:
+			v.any(is)
+		case encoding.TextMarshaler:
+			text, err := is.MarshalText()
+			v.err = cmp.Or(err, v.err)
+			v.string(string(text))
+		}
 	case kind == reflect.Struct:
-		to = append(to, '{')
-		for first, fields := len(to), v.of(of.Type()); len(fields) > 0; fields = fields[1:] {
-			before := len(to)
-			if before > first {
-				to = append(to, ',')
-			}
-			at := len(to)
-			if to = v.member(to, fields[0], of, ","); len(to) == at {
-				to = to[:before]
+		v.text = append(v.text, '{')
+		first := len(v.text)
+		for _, f := range v.of(of.Type()) {
+			if value, ok := f.in(of); ok {
+				if len(v.text) > first {
+					v.text = append(v.text, ',')
+				}
+				v.member(f, value, ",")
 			}
 		}
-		return append(to, '}')
+		v.text = append(v.text, '}')
 	case kind == reflect.Slice && of.Type().Elem().Kind() != reflect.Uint8:
-		to = append(to, '[')
+		v.text = append(v.text, '[')
 		before := strings.TrimPrefix(separator, ",")
 		for i := range of.Len() {
-			to = v.encode(append(to, before...), of.Index(i), ",")
+			v.text = append(v.text, before...)
+			v.append(of.Index(i), ",")
 			before = separator
 		}
-		return append(to, ']')
+		v.text = append(v.text, ']')
 	case kind == reflect.Map && !of.IsNil():
-		values := reflect.MakeMap(reflect.MapOf(of.Type().Key(), reflect.TypeFor[json.RawMessage]()))
+		start, values := len(v.text), reflect.MakeMap(reflect.MapOf(of.Type().Key(), reflect.TypeFor[json.RawMessage]()))
 		for _, key := range of.MapKeys() {
-			values.SetMapIndex(key, reflect.ValueOf(json.RawMessage(v.encode(nil, of.MapIndex(key), ","))))
+			v.append(of.MapIndex(key), ",")
+			values.SetMapIndex(key, reflect.ValueOf(json.RawMessage(slices.Clone(v.text[start:]))))
+			v.text = v.text[:start]
 		}
-		return v.leaf(to, values.Interface())
+		v.any(values.Interface())
+	case kind == reflect.String:
+		v.string(of.String())
+	default:
+		v.any(of.Interface())
 	}
-	return v.leaf(to, of.Interface())
 }
 
-// leaf appends a value as encoding/json prints it, without HTML's escapes.
-func (v *visitor) leaf(to []byte, value any) []byte {
-	if v.leaves == nil {
-		v.leaves = json.NewEncoder(&v.text)
-		v.leaves.SetEscapeHTML(false)
+// isOwn reports whether values of a type have an encoding of their own.
+func (v *visitor) isOwn(t reflect.Type) bool {
+	own, known := v.own[t]
+	if !known {
+		own = t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+		v.own[t] = own
 	}
-	v.text.Reset()
-	if err := v.leaves.Encode(value); err != nil {
-		v.err = err
+	return own
+}
+
+// string appends a string. Most have nothing to escape.
+func (v *visitor) string(s string) {
+	if strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
+		v.any(s)
+		return
 	}
-	return append(to, bytes.TrimSuffix(v.text.Bytes(), []byte("\n"))...)
+	v.text = append(append(append(v.text, '"'), s...), '"')
+}
+
+// any appends a value as encoding/json prints it, without HTML's escapes.
+func (v *visitor) any(value any) {
+	v.leaf.Reset()
+	v.err = cmp.Or(v.leaves.Encode(value), v.err)
+	v.text = append(v.text, bytes.TrimSuffix(v.leaf.Bytes(), []byte("\n"))...)
 }

@@ -16,6 +16,8 @@ type visited struct {
 	Named   map[string]host.Text `json:"named"`
 	Any     any                  `json:"any"`
 	Unknown []string             `json:"unknown" null:"zero"`
+	None    *host.Text           `json:"none"`
+	Escaped string               `json:"escaped"`
 	Hidden  host.Text            `json:"-"`
 	elsewhere
 }
@@ -38,7 +40,7 @@ func TestVisitor(t *testing.T) {
 	text := host.Textf("run %s", scan)
 	r := visited{
 		Schema: 1, Text: text, Command: scan, Pointer: &text, At: &scan, Rows: []row{{B: []byte("b")}},
-		Named: map[string]host.Text{"a": text}, Any: map[string]any{"T": text}, Hidden: text,
+		Named: map[string]host.Text{"a": text}, Any: map[string]any{"T": text}, Hidden: text, Escaped: "\"\\\t<é\u2028\xff",
 	}
 	d := Document{
 		Format:  FormatJSON,
@@ -57,7 +59,9 @@ func TestVisitor(t *testing.T) {
 {"L":[],"B":"Yg=="}],
 "named":{"a":"run gpustack host scan --root /x"},
 "any":{"T":"run gpustack host scan --root /x"},
-"unknown":null}
+"unknown":null,
+"none":null,
+"escaped":"\"\\\t<é\u2028\ufffd"}
 `},
 		{true, `{"schema":1,
 "text":"run gpustack host scan",
@@ -68,7 +72,9 @@ func TestVisitor(t *testing.T) {
 {"L":[],"B":"Yg=="}],
 "named":{"a":"run gpustack host scan"},
 "any":{"T":"run gpustack host scan"},
-"unknown":null}
+"unknown":null,
+"none":null,
+"escaped":"\"\\\t<é\u2028\ufffd"}
 `},
 	} {
 		r.is = test.elsewhere
