@@ -329,10 +329,8 @@ func withGPUs(devices pci.Devices, others ...pci.Address) []pci.Address {
 // isUndriven reports whether a function without a driver, that is no part of a GPU's card, is in the
 // group of a GPU: whether it stays there as it is depends on the drivers that kernels have for it.
 func isUndriven(devices pci.Devices) bool {
-	return slices.ContainsFunc(withGPUs(devices), func(a pci.Address) bool {
-		d := devices.At(a)
-		return d.DriverName() == "" && devices.GPUOf(d) == nil
-	})
+	undriven := devices.Where(func(d *pci.Device) bool { return d.DriverName() == "" && devices.GPUOf(d) == nil })
+	return len(undriven) > 0 && slices.ContainsFunc(withGPUs(devices), func(a pci.Address) bool { return slices.Contains(undriven, a) })
 }
 
 func (o *observer) warn(warnings ...string) {

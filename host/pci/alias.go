@@ -50,7 +50,7 @@ func AliasName(vendor, id ID, text string) string {
 		return models[i].name
 	}
 	name := modelOf(cmp.Or(ownProducts[product{vendor, id}], text))
-	if slices.ContainsFunc(models[:], func(m model) bool { return strings.EqualFold(m.name, name) }) {
+	if name != "" && slices.ContainsFunc(models[:], func(m model) bool { return strings.EqualFold(m.name, name) }) {
 		name += "-" + id.String()
 	}
 	return name

@@ -3,6 +3,8 @@ package pci
 import (
 	"slices"
 	"sort"
+
+	"gpustack/host"
 )
 
 // Devices are all functions of a machine, ordered by address, as [Scan] returns them.
@@ -104,18 +106,17 @@ func (ds Devices) IsCompanion(d *Device) bool {
 }
 
 // with returns a function and those that are assigned with it: the others of a GPU's card, or, while
-// the IOMMU is off and shows no groups, those of the slot that no card has. A virtual function, whose address may be in the
-// slot of its physical one, is assigned alone.
+// the IOMMU is off and shows no groups, those of the slot that no card has. A virtual function, whose
+// address may be in the slot of its physical one, is assigned alone.
 func (ds Devices) with(d *Device) (all []*Device) {
 	if d.IsVF() {
 		return []*Device{d}
 	}
-	gpu := ds.GPUOf(d)
 	slot := ds.Slot(d.Address)
+	gpu := slot.GPUOf(d)
 	for i := range slot {
 		o := &slot[i]
-		isCard := gpu == ds.GPUOf(o) && (gpu != nil || d.IOMMUGroup == nil)
-		if o.Address == d.Address || !o.IsVF() && !o.IsBridge() && isCard {
+		if o.Address == d.Address || !o.IsVF() && !o.IsBridge() && (gpu != nil || d.IOMMUGroup == nil) && gpu == slot.GPUOf(o) {
 			all = append(all, o)
 		}
 	}
@@ -126,20 +127,27 @@ func (ds Devices) with(d *Device) (all []*Device) {
 // IOMMU groups of these, ordered by address. While the IOMMU is off there are no groups, and of a
 // card that is no GPU's all functions of the slot count.
 func (ds Devices) Expand(selected []Address) []Address {
-	groups, all := map[int]bool{}, slices.Clone(selected)
+	groups, cards := map[int]bool{}, host.Set(selected)
+	var gone []Address
 	for _, a := range selected {
 		d := ds.At(a)
-		if d == nil || d.IsBridge() {
+		switch {
+		case d == nil:
+			gone = append(gone, a)
+			continue
+		case d.IsBridge():
 			continue
 		}
 		for _, o := range ds.with(d) {
-			all = append(all, o.Address)
+			cards[o.Address] = true
 			if o.IOMMUGroup != nil {
 				groups[*o.IOMMUGroup] = true
 			}
 		}
 	}
-	return Unique(append(all, ds.Where(func(d *Device) bool { return !d.IsBridge() && d.IOMMUGroup != nil && groups[*d.IOMMUGroup] })...))
+	return Unique(append(gone, ds.Where(func(d *Device) bool {
+		return cards[d.Address] || !d.IsBridge() && d.IOMMUGroup != nil && groups[*d.IOMMUGroup]
+	})...))
 }
 
 // With returns a function that returns those of others, by their indices in ascending order, which

@@ -38,27 +38,6 @@ type BAR struct {
 	Unplaced     bool `json:"unplaced"` // the host has assigned no address
 }
 
-// ReadBARs reads the memory regions of functions. Scan does not read them: they are one more file
-// of each function. Those of a function are nil if the kernel does not show them.
-func ReadBARs(root host.Root, functions []Address) (map[Address][]BAR, error) {
-	read := make(map[Address][]BAR, len(functions))
-	var errs []error
-	for _, a := range functions {
-		name := path.Join(devicesDir, a.String(), "resource")
-		text, err := root.ReadHead(name, host.MaxAttribute)
-		if host.IsAbsent(err) {
-			continue
-		}
-		if err == nil {
-			read[a], err = ParseResource(string(text))
-		}
-		if err != nil {
-			errs = append(errs, host.OfFile(name, err))
-		}
-	}
-	return read, errors.Join(errs...)
-}
-
 // Inspect reads an Inspection of each function (Linux, Documentation/ABI/testing/sysfs-bus-pci and
 // Documentation/PCI/sysfs-pci.rst). A value that the kernel does not show is no error.
 func Inspect(root host.Root, functions []Address) (map[Address]Inspection, error) {
@@ -89,13 +68,13 @@ func inspect(root host.Root, dir string) (i Inspection, err error) {
 	}
 	resets, resetErr := root.Exists(path.Join(dir, "reset"))
 	i.Resets = resets
-	resource, resourceErr := root.ReadHead(path.Join(dir, "resource"), host.MaxAttribute)
+	text, resourceErr := root.ReadHead(path.Join(dir, resource), host.MaxAttribute)
 	if resourceErr == nil {
-		if i.BARs, resourceErr = ParseResource(string(resource)); resourceErr == nil && configErr == nil {
+		if i.BARs, resourceErr = ParseResource(string(text)); resourceErr == nil && configErr == nil {
 			i.BARs = append(i.BARs, givenUp(header, i.BARs)...)
 		}
 	}
-	return i, errors.Join(fault("config", configErr), fault("reset", resetErr), fault("resource", resourceErr))
+	return i, errors.Join(fault("config", configErr), fault("reset", resetErr), fault(resource, resourceErr))
 }
 
 // Flags of a region (Linux, include/linux/ioport.h: IORESOURCE_MEM, _PREFETCH, _MEM_64

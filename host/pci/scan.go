@@ -30,6 +30,9 @@ type Options struct {
 	// one of them. Of other functions only Address, Class, the ids, Modalias, IOMMUGroup,
 	// GroupMembers, Parent, Controller and the names are set.
 	Needs func([]Device) func(*Device) bool
+	// BARs asks for the memory regions of GPUs, which decide what firmware guests need: one more file
+	// of each.
+	BARs bool
 }
 
 // Scan returns every function below root, ordered by address, and warnings about entries that are
@@ -61,7 +64,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 		return nil, nil, host.OfFile(devicesDir, err)
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	s := scanner{dir: dir, devices: devices}
+	s := scanner{dir: dir, devices: devices, bars: opts.BARs}
 	s.identify(opts.Needs == nil)
 	if opts.Needs != nil {
 		needs := opts.Needs(devices)
@@ -86,6 +89,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 type scanner struct {
 	dir     *host.Dir
 	devices Devices
+	bars    bool
 }
 
 // identify reads of each function what identifies it and its IOMMU group; of NVIDIA's GPUs, and
@@ -150,7 +154,7 @@ func (s *scanner) parallel(count int, read func(r *reader, n int)) {
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
-			r := reader{devices: s.dir, buf: make([]byte, host.MaxAttribute+1)}
+			r := reader{devices: s.dir, bars: s.bars, buf: make([]byte, host.MaxAttribute+1)}
 			for n := w; n < count; n += workers {
 				read(&r, n)
 			}
@@ -179,11 +183,13 @@ const (
 	driver          = "driver"
 	iommuGroup      = "iommu_group"
 	physfn          = "physfn"
+	resource        = "resource"
 )
 
 // reader reads one function at a time.
 type reader struct {
 	devices *host.Dir
+	bars    bool // the memory regions of GPUs are read
 	buf     []byte
 
 	d      *Device   // the current function
@@ -358,7 +364,7 @@ func (r *reader) complete() {
 	d, v := r.d, new(properties)
 	d.whole = true
 	r.there, r.unlisted = nil, true
-	if !d.IsBridge() { // bridges have none
+	if d.IsGPU() || d.mayBeVGA() { // others can have at most two of them
 		there, err := r.dir.Which(r.buf, optional...)
 		r.there, r.unlisted = there, err != nil
 	}
@@ -378,7 +384,9 @@ func (r *reader) complete() {
 	d.Driver, d.driverErr = readLink(r, driver, &v.driver, parseText)
 	var pfUnread, totalUnread, numUnread bool
 	if !d.IsBridge() { // only endpoints have or are virtual functions (Linux, sriov_init in drivers/pci/iov.c)
-		d.SRIOV.PF, pfUnread = link(r, physfn, &v.pf, ParseAddress)
+		if r.has(physfn) {
+			d.SRIOV.PF, pfUnread = link(r, physfn, &v.pf, ParseAddress)
+		}
 		if r.has(sriovTotalVFs) { // the kernel shows both files or neither
 			d.SRIOV.TotalVFs, totalUnread = file(r, sriovTotalVFs, &v.totalVFs, parseCount)
 			d.SRIOV.NumVFs, numUnread = file(r, sriovNumVFs, &v.numVFs, parseCount)
@@ -386,6 +394,9 @@ func (r *reader) complete() {
 	}
 	if v.role, v.deviceType = d.SRIOV.role(pfUnread || totalUnread); v.role != "" {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
+	}
+	if r.bars && d.IsGPU() {
+		_, _ = file(r, resource, &d.BARs, ParseResource)
 	}
 	d.mediates = d.IsGPU() && r.has(mediatedTypesDir)
 	if d.IsDisplay() && !d.IsVF() {
@@ -400,7 +411,7 @@ func (r *reader) complete() {
 }
 
 // optional are the entries that has is asked for.
-var optional = append([]string{bootVGA, sriovTotalVFs, mediatedTypesDir}, consoleEntries[:]...)
+var optional = append([]string{bootVGA, physfn, sriovTotalVFs, mediatedTypesDir}, consoleEntries[:]...)
 
 // has reports whether the function's folder may have an optional entry, which is faster than
 // opening it in vain. If that cannot be determined, opening the file returns the error.

@@ -42,7 +42,7 @@ func (o ScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
 
 // ReadScan returns the functions that are to be listed, and all that were read.
 func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice, err error) {
-	functions := pci.Options{PCIIDs: opts.PCIIDs}
+	functions := pci.Options{PCIIDs: opts.PCIIDs, BARs: opts.Document}
 	if opts.lists(nil) != nil && !opts.Tree { // a tree shows drivers and states of the bridges above, too
 		functions.Needs = opts.lists
 	}
@@ -72,7 +72,6 @@ func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice
 		return Scan{}, nil, err
 	}
 	if opts.Document {
-		shown.readBARs(root)
 		shown.readDrivers(root)
 		shown.readContainers(root, m.Devices.Value)
 	}
@@ -133,16 +132,6 @@ func (d *ScannedDevice) setState(s *selection.State) {
 	if d.Whole = s; s != nil {
 		d.State, d.Guest, d.Detail = &s.Name, s.Guest, &s.Detail
 	}
-}
-
-// readBARs reads the memory regions of the listed GPUs, which decide what firmware guests need.
-func (r *Scan) readBARs(root host.Root) {
-	gpus := host.Filter(r.Devices, func(d ScannedDevice) bool { return d.IsGPU() })
-	read, err := pci.ReadBARs(root, host.Map(gpus, func(d ScannedDevice) pci.Address { return d.Address }))
-	for _, d := range r.Devices {
-		d.BARs = read[d.Address]
-	}
-	r.Warnings = append(r.Warnings, host.Map(host.Split(err), error.Error)...)
 }
 
 // readDrivers reads the versions of the drivers' modules that have one, each module once: a server
