@@ -109,11 +109,19 @@ func (o *observer) readNames() {
 	o.readKernels(func(release string) (modprobe.Modules, error) { return o.names[release]() })
 }
 
-// readUndriven reads the aliases if they matter for what is in the groups of GPUs.
-func (o *observer) readUndriven() {
-	if isUndriven(o.Devices.Value) {
+// readGroups reads what determines whether the groups of functions that guests have, or would get by
+// default, can leave the host: their regions and, with drivers, the aliases of the kernels' modules if
+// a function without a driver, that is neither recorded nor part of a GPU's card, is in one of them.
+// Whether such a function stays as it is depends on the drivers that kernels have for it.
+func (o *observer) readGroups(drivers bool) {
+	devices := o.Devices.Value
+	assigned := devices.AtEach(devices.Expand(append(o.Contract.Value.Addresses(), devices.Where((*pci.Device).IsGPU)...)))
+	if drivers && slices.ContainsFunc(assigned, func(d pci.Device) bool {
+		return d.DriverName() == "" && devices.GPUOf(&d) == nil && o.Contract.Value.At(d.Address) == nil
+	}) {
 		o.readAliases()
 	}
+	o.readRegions(assigned)
 }
 
 // readAliases reads the modules of each installed kernel, with the aliases of the devices.

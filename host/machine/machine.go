@@ -155,8 +155,7 @@ func ObserveScan(root host.Root, opts pci.Options) Machine {
 	o.readState()
 	o.readMediated()
 	o.wait()
-	o.readUndriven()
-	o.readRegions(o.toAssign())
+	o.readGroups(true)
 	return o.Machine
 }
 
@@ -243,10 +242,7 @@ func ObserveCheck(root host.Root, images *initramfs.Memory, journal *change.Seen
 	o.readConf()
 	o.readJudged()
 	o.wait()
-	if recorded {
-		o.readUndriven()
-	}
-	o.readRegions(o.toAssign())
+	o.readGroups(recorded)
 	return o.Machine
 }
 
@@ -306,31 +302,12 @@ func (o *observer) readReboot(journal *change.Seen) {
 	o.Running = readArguments(o.root)
 }
 
-// toAssign returns the functions that guests have, or would get by default, and what goes with them.
-func (o *observer) toAssign() pci.Devices {
-	devices := o.Devices.Value
-	return devices.AtEach(withGPUs(devices, o.Contract.Value.Addresses()...))
-}
-
 // isLeaving reports whether a recorded function is the host's until the next boot.
 func (o *observer) isLeaving() bool {
 	return o.Contract.Value != nil && slices.ContainsFunc(o.Contract.Value.Functions, func(f Function) bool {
 		d := o.Devices.Value.At(f.Address)
 		return d != nil && d.DriverName() != "" && !pci.LeavesAlone(d.DriverName())
 	})
-}
-
-// withGPUs returns the GPUs among devices and other functions, with those that share a slot or a
-// group with one of them.
-func withGPUs(devices pci.Devices, others ...pci.Address) []pci.Address {
-	return devices.Expand(append(others, devices.Where((*pci.Device).IsGPU)...))
-}
-
-// isUndriven reports whether a function without a driver, that is no part of a GPU's card, is in the
-// group of a GPU: whether it stays there as it is depends on the drivers that kernels have for it.
-func isUndriven(devices pci.Devices) bool {
-	undriven := devices.Where(func(d *pci.Device) bool { return d.DriverName() == "" && devices.GPUOf(d) == nil })
-	return len(undriven) > 0 && slices.ContainsFunc(withGPUs(devices), func(a pci.Address) bool { return slices.Contains(undriven, a) })
 }
 
 func (o *observer) warn(warnings ...string) {
