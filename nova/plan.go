@@ -172,7 +172,9 @@ func (s sources) edits(root host.Root, after Side, r Release) (edits edit.Change
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
 		}
-		c, err := edit.Put(root, f.Name, f.File.Bytes(), 0o640, false)
+		// A new file of nova.conf.d is root's, and has no secret: a service that may not read it does not
+		// start (oslo.config, ConfigFilesPermissionDeniedError).
+		c, err := edit.Put(root, f.Name, f.File.Bytes(), 0o644, false)
 		if err != nil {
 			return nil, err
 		}

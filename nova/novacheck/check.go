@@ -134,18 +134,19 @@ func (c *checker) of(s side) (nodes []node) {
 type side struct {
 	nova.Side
 	number  int
-	service string // the only service that reads aliases there, if the side was split; "" otherwise
+	machine nova.Role // of all services that the side was split from
+	service string    // the only service that reads aliases there, if the side was split; "" otherwise
 }
 
 // views returns a side as nova-api and nova-compute read it: two sides if they read different
 // files, which may then differ in their aliases like those of two machines.
 func views(s nova.Side) []side {
 	if s.Role != nova.All || slices.Equal(s.API().Files, s.Compute().Files) {
-		return []side{{Side: s}}
+		return []side{{Side: s, machine: s.Role}}
 	}
 	controller, compute := s.Of(nova.Controller.Programs()...), s.Compute()
 	controller.Role, compute.Role = nova.Controller, nova.Compute
-	return []side{{Side: controller, service: "nova-api"}, {Side: compute, service: "nova-compute"}}
+	return []side{{Side: controller, machine: s.Role, service: "nova-api"}, {Side: compute, machine: s.Role, service: "nova-compute"}}
 }
 
 // reader returns the side as the service reads it that needs its aliases.
@@ -155,6 +156,9 @@ func (s side) reader() nova.Side {
 	}
 	return s.Compute()
 }
+
+// hasAlias reports whether files of the side have an alias, which nova configure keeps.
+func (s side) hasAlias(r nova.Release) bool { return len(s.Find(r.AliasNames()...)) > 0 }
 
 type checker struct {
 	release  nova.Release
@@ -206,7 +210,10 @@ func (c *checker) stop(check, file string, line int, seen, effect string, remedy
 
 func (c *checker) ignored(s side) {
 	for _, n := range c.release.Ignored() {
-		remedy := host.Textf("remove it: %s", host.NewCommand("nova configure"))
+		remedy := host.Plain("remove the line")
+		if s.hasAlias(c.release) { // without one there is nothing to configure
+			remedy = host.Textf("remove it: %s", nova.Configure(s.machine))
+		}
 		if n.Instead != "" {
 			remedy = host.Textf("use %s instead, or %s", n.Instead, remedy)
 		}
@@ -280,10 +287,13 @@ func (c *checker) filters(of side) {
 	if len(s.Files) == 0 { // the files are those of another service's container
 		return
 	}
-	filters := s.Filters(r)
+	filters, add := s.Filters(r), nova.Configure(nova.Controller)
+	if !of.hasAlias(r) {
+		add = add.Flag("inventory", "FILE")
+	}
 	if !slices.Contains(filters.Enabled, "PciPassthroughFilter") {
 		c.add(checkFilters, host.Fail, filters.File, filters.Line, "PciPassthroughFilter is not enabled",
-			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", nova.Configure(nova.Controller)))
+			"schedules guests to hosts without a free device, where they fail", host.Textf("add it: %s", add))
 	}
 	if !slices.Contains(filters.Enabled, "ComputeFilter") {
 		c.add(checkFilters, host.Warn, filters.File, filters.Line, "ComputeFilter is not enabled", "also schedules guests to hosts whose nova-compute is down or disabled",
@@ -294,7 +304,7 @@ func (c *checker) filters(of side) {
 		if i >= 0 && !slices.Contains(filters.Enabled, "NUMATopologyFilter") {
 			c.add(checkFilters, host.Warn, filters.File, filters.Line, fmt.Sprintf("NUMATopologyFilter is not enabled, and alias %s has numa_policy required", name),
 				"also schedules guests with NUMA nodes to hosts whose free devices are on others, where they fail",
-				host.Textf("add it: %s", nova.Configure(nova.Controller)))
+				host.Textf("add it: %s", add))
 			break
 		}
 	}
