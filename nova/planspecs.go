@@ -1,6 +1,7 @@
 package nova
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,7 +81,7 @@ func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
 	all := valuesOf(devspec.Lines(read.of(programCompute), o.Release.SpecNames()))
 	var planned []wantedSpec
 	for _, w := range wanted {
-		want, err := newWantedSpec(o.keepLiveMigratable(all, w))
+		want, err := newWantedSpec(o.keepLiveMigratable(all, keepTags(all, w)))
 		if err != nil {
 			return step{err: err}
 		}
@@ -113,6 +114,27 @@ func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
 	st := writeSpecs(read, o.Release, all, last)
 	st.add(noted)
 	return st
+}
+
+// keepTags gives a wanted spec the managed and one_time_use that no option names, and that a spec of
+// gpustack has: of the same functions, or else of others of the product.
+func keepTags(all []*value, w Spec) Spec {
+	own := host.Filter(specsOf(all), func(s *at) bool {
+		return IsOwn(s.Spec) && s.Vendor == w.VendorID.String() && s.Product == w.ProductID.String()
+	})
+	if len(own) == 0 || w.PhysicalNetwork != nil {
+		return w
+	}
+	same := slices.IndexFunc(own, func(s *at) bool {
+		return w.Address == nil && s.Everywhere() || w.Address != nil && s.Single == w.Address.String()
+	})
+	have := own[max(same, 0)].Object
+	for tag, value := range map[string]*string{"managed": &w.Managed, "one_time_use": &w.OneTimeUse} {
+		if text, ok := have[tag].(string); ok {
+			*value = cmp.Or(*value, text)
+		}
+	}
+	return w
 }
 
 // keepLiveMigratable gives a wanted spec the live_migratable that it lacks because the versions of
