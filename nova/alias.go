@@ -57,6 +57,18 @@ func (s Spec) sameDevices(other Spec) bool {
 	return s.VendorID == other.VendorID && s.ProductID == other.ProductID && reflect.DeepEqual(s.Address, other.Address)
 }
 
+// join returns the spec of two aliases that select the same devices; ok is false if it cannot be that
+// of both. Of live_migratable one has enough: an alias without it requests any device
+// (nova/pci/stats.py, _filter_pools_for_live_migratable_devices).
+func (s Spec) join(other Spec) (_ Spec, ok bool) {
+	joined := s
+	for _, spec := range []*Spec{&joined, &other} {
+		spec.LiveMigratable = cmp.Or(spec.LiveMigratable, s.LiveMigratable, other.LiveMigratable)
+		spec.unwritten = cmp.Or(spec.unwritten, s.unwritten, other.unwritten)
+	}
+	return joined, reflect.DeepEqual(joined, other)
+}
+
 // aliasHint says what an alias looks like.
 var aliasHint = host.Textf("write for example --alias K4200=10de:11b4; '%s' shows the ids", host.NewCommand("host scan"))
 

@@ -1,6 +1,8 @@
 package nova_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -52,27 +54,39 @@ func TestSpecLines(t *testing.T) {
 	}
 }
 
-// TestSameDevices: two aliases of one product get one spec, if they can.
+// TestSameDevices: two aliases of one product get one spec, if they can. An alias without
+// live_migratable requests any device.
 func TestSameDevices(t *testing.T) {
-	for _, test := range []struct{ second, want string }{
-		{"B=10de:20b2,device_type=type-VF", ""},
-		{"B=10de:20b2,device_type=type-VF,resource_class=CUSTOM_B",
-			`alias B: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: {"vendor_id": "10de", "product_id": "20b2"}, {"vendor_id": "10de", "product_id": "20b2", "resource_class": "CUSTOM_B"}`},
+	const another = "alias B: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: "
+	recent := nova.Hypervisor{Libvirt: nova.Version{10, 0, 0}, QEMU: nova.Version{8, 2, 2}}
+	for _, test := range []struct {
+		first, second string // tags
+		hypervisor    nova.Hypervisor
+		want          string
+	}{
+		{"", "", nova.Hypervisor{}, `{"vendor_id": "10de", "product_id": "20b2"}`},
+		{"", ",resource_class=CUSTOM_B", nova.Hypervisor{},
+			another + `{"vendor_id": "10de", "product_id": "20b2"}, {"vendor_id": "10de", "product_id": "20b2", "resource_class": "CUSTOM_B"}`},
+		{"", ",live_migratable=yes", nova.Hypervisor{}, `{"vendor_id": "10de", "product_id": "20b2"}`},
+		{"", ",live_migratable=yes", recent, `{"vendor_id": "10de", "product_id": "20b2", "live_migratable": "yes"}`},
+		{",live_migratable=yes", "", recent, `{"vendor_id": "10de", "product_id": "20b2", "live_migratable": "yes"}`},
+		{",live_migratable=no", ",live_migratable=yes", recent, another +
+			`{"vendor_id": "10de", "product_id": "20b2", "live_migratable": "no"}, {"vendor_id": "10de", "product_id": "20b2", "live_migratable": "yes"}`},
 	} {
-		var aliases []nova.Alias
-		for _, text := range []string{"A=10de:20b2,device_type=type-PF", test.second} {
+		o := nova.Options{Role: nova.Compute, Release: nova.Epoxy, Placement: true, Hypervisor: test.hypervisor}
+		for _, text := range []string{"A=10de:20b2,device_type=type-PF" + test.first, "B=10de:20b2,device_type=type-VF" + test.second} {
 			a, err := nova.ParseAlias(text)
 			hosttest.NoError(t, err)
-			aliases = append(aliases, a)
+			o.Aliases = append(o.Aliases, a)
 		}
-		w, err := nova.NewWant(nova.Options{Role: nova.Compute, Release: 27, Aliases: aliases, Placement: true})
-		got := ""
-		if err != nil {
-			got = strings.TrimSpace(err.Error())
+		w, err := nova.NewWant(o)
+		got := fmt.Sprint(err)
+		if err == nil {
+			specs, err := json.Marshal(w.Specs)
+			hosttest.NoError(t, err)
+			got = strings.NewReplacer(":", ": ", ",", ", ").Replace(strings.Trim(string(specs), "[]"))
 		}
-		if got != test.want || err == nil && len(w.Specs) != 1 {
-			t.Errorf("%s: %d specs, %q", test.second, len(w.Specs), got)
-		}
+		hosttest.EqualIn(t, test.first+" and "+test.second, test.want, strings.TrimSpace(got))
 	}
 }
 
@@ -178,13 +192,15 @@ func TestRerun(t *testing.T) {
 			before:  map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"yes\"}\n"},
 			after:   map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"no\"}\n"},
 			warning: `/etc/nova/nova.conf:2: managed changes from "yes" to "no"`},
-		{name: "tags that no option names", before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"no\", \"one_time_use\": \"true\"}\n"}},
+		{name: "tags that no option names",
+			before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"managed\": \"no\", \"one_time_use\": \"true\"}\n"}},
 		{name: "those of one function, for a further one", options: nova.Options{ByAddress: true},
 			before: map[string]string{"nova.conf": strings.Replace(first, "}", ", \"managed\": \"no\"}", 1)},
 			after:  map[string]string{"nova.conf": strings.ReplaceAll(first+second, "}", ", \"managed\": \"no\"}")}},
 		{name: "those of each function", options: nova.Options{ByAddress: true},
 			before: map[string]string{"nova.conf": strings.Replace(first, "}", ", \"managed\": \"no\"}", 1) + second}},
-		{name: "a tag that is not gpustack's", before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"x\": \"1\"}\n"}, err: "would lose its x"},
+		{name: "a tag that is not gpustack's",
+			before: map[string]string{"nova.conf": "device_spec = {" + product + ", \"x\": \"1\"}\n"}, err: "would lose its x"},
 		{name: "by address, then by ids with a tag", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first + second}, after: map[string]string{"nova.conf": a}},
 		{name: "by address, then by ids with a tag, before a broader one", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first + second + rest}, after: map[string]string{"nova.conf": a + rest}},
 		{name: "a broader one with tags between", alias: ",resource_class=CUSTOM_A", before: map[string]string{"nova.conf": first + rest + second}, err: "would lose its resource_class"},

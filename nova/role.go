@@ -15,7 +15,7 @@ import (
 func installedRole(root host.Root) (role Role, from string, err error) {
 	var found []string
 	for _, r := range []Role{Controller, Compute} {
-		units, err := packagedUnits(root, r)
+		units, err := packagedUnits(root, r.Programs()...)
 		if err != nil {
 			return "", "", err
 		}

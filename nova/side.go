@@ -221,7 +221,7 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 	}
 	installations, err := installationsOf(root, role)
 	if err == nil {
-		err = refuseNamed(root, DefaultConf, role)
+		err = refuseNamed(root, Place{File: DefaultConf}, role)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -117,7 +117,7 @@ func installationsOf(root host.Root, role Role) ([]Installation, error) {
 	s := search{root: root}
 	there := s.exists(DefaultConf)
 	if s.err == nil && there && len(all) > 0 {
-		units, err := packagedUnits(root, role)
+		units, err := packagedUnits(root, role.Programs()...)
 		if err != nil {
 			return nil, err
 		}

@@ -42,9 +42,9 @@ func units(root host.Root, program string) ([]string, error) {
 	return found, nil
 }
 
-// packagedUnits returns the units of the role's programs that read /etc/nova/nova.conf.
-func packagedUnits(root host.Root, role Role) (found []string, err error) {
-	for _, p := range role.Programs() {
+// packagedUnits returns the units of programs that read /etc/nova/nova.conf.
+func packagedUnits(root host.Root, programs ...string) (found []string, err error) {
+	for _, p := range programs {
 		units, err := units(root, p)
 		if err != nil {
 			return nil, err
@@ -60,50 +60,85 @@ func packagedUnits(root host.Root, role Role) (found []string, err error) {
 }
 
 // ErrNamed says that a unit starts a service with configuration files that nothing else names.
-var ErrNamed = host.WithHint(errors.New("names files that are not read"),
-	host.Textf("where the unit names one file, give it with --conf; of several, %s judges all of them, "+
-		"in the order of the unit, and %s prints the lines to write into them",
-		host.NewCommand("nova check").Flag("conf", "ROLE=FILE,FILE"), host.NewCommand("nova configure").Flag("render", "ini")))
+// ErrUnnamed says that it names others than those that a service without options finds itself.
+var (
+	ErrNamed = host.WithHint(errors.New("names files that are not read"),
+		host.Textf("where the unit names one file, give it with --conf; of several, %s judges all of them, "+
+			"in the order of the unit, and %s prints the lines to write into them",
+			host.NewCommand("nova check").Flag("conf", "ROLE=FILE,FILE"), host.NewCommand("nova configure").Flag("render", "ini")))
+	ErrUnnamed = host.WithHint(errors.New("names files without these, which the service does not read then"),
+		"name them there too, or remove them; a file that --drop-in would write is not needed without --drop-in")
+)
 
-// namesConf matches the options of a command line that name configuration (oslo_config/cfg.py).
-var namesConf = host.LazyRegexp(`--config-(file|dir)[= ]\s*(\S+)`)
+// namesConf matches the options of a command line that name configuration (oslo_config/cfg.py), in
+// quotes too.
+var namesConf = host.LazyRegexp(`--config-(file|dir)["']?[= ]\s*["']?([^\s"']+)`)
 
 // refuseNamed returns an error for each unit of the role's programs whose command line names files
-// or folders that [Files] of a main file does not find: the service reads these, and may read no
-// others.
-func refuseNamed(root host.Root, main string, role Role) error {
-	names, err := Files(root, main, role)
+// or folders that [Files] of the place does not find, or that names some and not those that it finds
+// or that a plan writes: a service that is started with --config-file finds no other file itself, and
+// with --config-dir no other folder (oslo_config/cfg.py, default_config_files, default_config_dirs).
+func refuseNamed(root host.Root, place Place, role Role) error {
+	names, err := Files(root, place.File, role)
 	errs := []error{err}
-	units, err := packagedUnits(root, role)
-	errs = append(errs, err)
-	for _, unit := range units {
-		file, err := root.FindUnit(unit + ".service")
-		if err != nil {
-			return err
-		}
-		lines, err := startLines(root, unit, file)
-		if err != nil {
-			return err
-		}
-		var unread []string
-		for _, line := range lines {
-			for _, found := range namesConf().FindAllStringSubmatch(line, -1) {
-				named := search{root: root, names: []string{found[2]}}
-				if found[1] == "dir" {
-					named.names = nil
-					named.folder(found[2])
-				}
-				unread = append(unread, host.Filter(named.names, func(name string) bool {
-					return named.exists(name) && !slices.Contains(names, path.Clean(name))
-				})...)
-				errs = append(errs, named.err)
+	if place.DropIn {
+		names = append(names, place.ours())
+	}
+	for _, program := range role.Programs() {
+		units, err := packagedUnits(root, program)
+		errs = append(errs, err)
+		for _, unit := range units {
+			file, err := root.FindUnit(unit + ".service")
+			if err != nil {
+				return err
 			}
-		}
-		if unread != nil {
-			errs = append(errs, fmt.Errorf("%s: ExecStart %w: %s", file, ErrNamed, strings.Join(unread, ", ")))
+			lines, err := startLines(root, unit, file)
+			if err != nil {
+				return err
+			}
+			read := host.Filter(names, func(name string) bool {
+				by := ReadBy(name, place.File)
+				return (by == "" || by == program) && !isPackaged(name)
+			})
+			if err := refuseLines(root, lines, names, read); err != nil {
+				errs = append(errs, fmt.Errorf("%s: ExecStart %w", file, err))
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// refuseLines returns an error if lines ExecStart name a file that is not among names, or name files
+// or folders but not those of read.
+func refuseLines(root host.Root, lines, names, read []string) error {
+	var files, dirs []string
+	for _, found := range namesConf().FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
+		if name := path.Clean(found[2]); found[1] == "dir" {
+			dirs = append(dirs, name)
+		} else {
+			files = append(files, name)
+		}
+	}
+	s := search{root: root, names: files}
+	for _, dir := range dirs {
+		s.folder(dir)
+	}
+	unread := host.Filter(s.names, func(name string) bool { return s.exists(name) && !slices.Contains(names, name) })
+	unnamed := host.Filter(read, func(name string) bool {
+		if FileGroup(name) != "" {
+			return dirs != nil && !slices.Contains(dirs, path.Dir(name))
+		}
+		return files != nil && !slices.Contains(files, name)
+	})
+	switch {
+	case s.err != nil:
+		return s.err
+	case unread != nil:
+		return fmt.Errorf("%w: %s", ErrNamed, strings.Join(unread, ", "))
+	case unnamed != nil:
+		return fmt.Errorf("%w: %s", ErrUnnamed, strings.Join(unnamed, ", "))
+	}
+	return nil
 }
 
 // startLines returns the lines ExecStart of a unit, whose file and drop-ins a manager reads in this
@@ -129,7 +164,7 @@ func startLines(root host.Root, unit, file string) (lines []string, err error) {
 		if err != nil && !host.IsAbsent(err) && !errors.Is(err, host.ErrNotRegular) {
 			return nil, err
 		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) { // systemd.syntax(7)
 			switch key, value, _ := strings.Cut(line, "="); {
 			case strings.TrimSpace(key) != "ExecStart":
 			case strings.TrimSpace(value) == "":

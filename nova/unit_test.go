@@ -16,6 +16,7 @@ func TestNamedFiles(t *testing.T) {
 		conf = "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
 		cpu  = "-- etc/nova/nova-cpu.conf --\n[pci]\n"
 		more = "-- etc/nova/nova.d/gpu.conf --\n[pci]\n"
+		both = "--config-file /etc/nova/nova.conf --config-file /etc/nova/nova-cpu.conf"
 		own  = "-- etc/nova/nova-compute.conf --\n[pci]\n-- etc/nova/nova.conf.d/a.conf --\n[pci]\n"
 	)
 	unit := func(name, options string) string {
@@ -38,6 +39,10 @@ func TestNamedFiles(t *testing.T) {
 			unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
 		"a drop-in that is a folder": {conf + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") +
 			"-- etc/systemd/system/nova-compute.service.d/a.conf/b --\n", "/etc/nova/nova-cpu.conf"},
+		"on several lines": {conf + cpu + unit("nova-compute", strings.ReplaceAll(both, "--", "\\\n  --")), "/etc/nova/nova-cpu.conf"},
+		"in quotes": {conf + cpu + unit("nova-compute",
+			`--config-file /etc/nova/nova.conf "--config-file" "/etc/nova/nova-cpu.conf"`), "/etc/nova/nova-cpu.conf"},
+		"of a shell":            {conf + cpu + unit("nova-compute", `; sh -c "exec nova-compute `+both+`"`), "/etc/nova/nova-cpu.conf"},
 		"a folder without file": {conf + unit("nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), ""},
 	} {
 		root := hosttest.Lay(t, test.tree)
@@ -54,6 +59,43 @@ func TestNamedFiles(t *testing.T) {
 		if isOnly := test.names == "/etc/nova/nova-cpu.conf" && !strings.Contains(test.tree, "--config-file /etc/nova/nova.conf"); test.names != "" &&
 			errors.Is(err, nova.ErrNamed) == isOnly {
 			t.Errorf("%s: the operator names the file: %v", name, err)
+		}
+	}
+}
+
+// TestUnnamedFiles: a service whose command line names files or folders reads no others.
+func TestUnnamedFiles(t *testing.T) {
+	const (
+		conf    = "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
+		compute = "-- etc/nova/nova-compute.conf --\n[pci]\n"
+		dropIn  = "-- etc/nova/nova.conf.d/a.conf --\n[pci]\n"
+		other   = "-- etc/nova/nova-compute.conf.d/a.conf --\n[pci]\n"
+		file    = "--config-file=/etc/nova/nova.conf"
+		dir     = "--config-dir=/etc/nova/nova-compute.conf.d"
+	)
+	unit := func(program, options string) string {
+		return "-- etc/systemd/system/" + program + ".service --\n[Service]\nExecStart=/usr/bin/" + program + " " + options + "\n"
+	}
+	for name, test := range map[string]struct {
+		tree   string
+		dropIn bool
+		want   string
+	}{
+		"no options":                {conf + compute + dropIn + unit("nova-compute", ""), true, ""},
+		"nova.conf alone":           {conf + unit("nova-compute", file), true, ""},
+		"a folder beside":           {conf + dropIn + unit("nova-compute", file), true, ""},
+		"a file beside":             {conf + compute + unit("nova-compute", file), false, "/etc/nova/nova-compute.conf"},
+		"a file of another service": {conf + compute + unit("nova-compute", "") + unit("nova-scheduler", file), false, ""},
+		"a file of packages":        {conf + "-- usr/share/nova/nova-dist.conf --\n[pci]\n" + unit("nova-compute", file), false, ""},
+		"another folder":            {conf + dropIn + other + unit("nova-compute", dir), false, "/etc/nova/nova.conf.d/a.conf"},
+		"a planned file":            {conf + other + unit("nova-compute", file+" "+dir), true, "/etc/nova/nova.conf.d/zz-gpustack.conf"},
+		"no file is planned":        {conf + other + unit("nova-compute", file+" "+dir), false, ""},
+	} {
+		root := hosttest.Lay(t, test.tree)
+		o := nova.Options{Role: nova.All, Release: nova.Zed}
+		_, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf, DropIn: test.dropIn})
+		if errors.Is(err, nova.ErrUnnamed) != (test.want != "") || err != nil && !strings.Contains(err.Error(), ": "+test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
 }

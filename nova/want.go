@@ -3,7 +3,6 @@ package nova
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -168,10 +167,12 @@ func NewWant(o Options) (Want, error) {
 		w.Warnings = append(w.Warnings, warnLiveMigratable(o, a)...)
 		for _, s := range specs {
 			i := slices.IndexFunc(w.Specs, s.sameDevices)
-			switch {
-			case i < 0:
+			if i < 0 {
 				w.Specs = append(w.Specs, s)
-			case !reflect.DeepEqual(w.Specs[i], s):
+				continue
+			}
+			joined, ok := w.Specs[i].join(s)
+			if w.Specs[i] = joined; !ok {
 				errs = append(errs, fmt.Errorf("alias %s: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: %s, %s", a.Name, conf.Written(w.Specs[i]), conf.Written(s)))
 			}
 		}
