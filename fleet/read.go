@@ -77,7 +77,7 @@ func Read(from document.Source) (Fleet, error) {
 // fleet's if there is none, and to the warnings.
 func (f *Fleet) malformed(file string, err error) {
 	stem := Origin{Name: file, File: file}.stem("")
-	f.Warnings = append(f.Warnings, err.Error())
+	f.Warnings = append(f.Warnings, host.Map(host.Split(err), error.Error)...)
 	f.Malformed = append(f.Malformed, Malformed{stem, file, err})
 	for i := range f.Nodes {
 		if slices.ContainsFunc(f.Nodes[i].origins(), func(o Origin) bool { return o.stem(f.Nodes[i].Name) == stem }) {

@@ -221,7 +221,7 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 	}
 	installations, err := installationsOf(root, role)
 	if err == nil {
-		err = refuseNamed(root, Place{File: DefaultConf}, role)
+		err = refuseNamed(root, Place{File: DefaultConf}, role, role.reading(false))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -245,6 +245,9 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 		}
 		side.Files = read.Files
 		sides = append(sides, side.Of(side.Role.Programs()...)) // files of others were read to infer the role
+	}
+	if slices.ContainsFunc(sides, func(s Side) bool { return s.IsOn(PCIInPlacement) }) {
+		all = append(all, refuseNamed(root, Place{File: DefaultConf}, role, role.reading(true)))
 	}
 	return sides, warnings, errors.Join(all...)
 }

@@ -62,29 +62,37 @@ func packagedUnits(root host.Root, programs ...string) (found []string, err erro
 // ErrNamed says that a unit starts a service with configuration files that nothing else names.
 // ErrUnnamed says that it names others than those that a service without options finds itself.
 var (
-	ErrNamed = host.WithHint(errors.New("names files that are not read"),
-		host.Textf("where the unit names one file, give it with --conf; of several, %s judges all of them, "+
-			"in the order of the unit, and %s prints the lines to write into them",
-			host.NewCommand("nova check").Flag("conf", "ROLE=FILE,FILE"), host.NewCommand("nova configure").Flag("render", "ini")))
+	ErrNamed   = errors.New("names files that are not read")
 	ErrUnnamed = host.WithHint(errors.New("names files without these, which the service does not read then"),
 		"name them there too, or remove them; a file that --drop-in would write is not needed without --drop-in")
 )
+
+// hintNamed returns what an operator can do about files that the unit of a program names.
+func hintNamed(program string) host.Text {
+	role := Controller
+	if program == programCompute {
+		role = Compute
+	}
+	return host.Textf("where the unit names one file, give it with --conf; of several, %s judges all of them, "+
+		"in the order of the unit, and %s prints the lines to write into them",
+		host.NewCommand("nova check").Flag("conf", string(role)+"=FILE,FILE"), Configure(role).Flag("render", "ini"))
+}
 
 // namesConf matches the options of a command line that name configuration (oslo_config/cfg.py), in
 // quotes too.
 var namesConf = host.LazyRegexp(`--config-(file|dir)["']?[= ]\s*["']?([^\s"']+)`)
 
-// refuseNamed returns an error for each unit of the role's programs whose command line names files
+// refuseNamed returns an error for each unit of programs whose command line names files
 // or folders that [Files] of the place does not find, or that names some and not those that it finds
 // or that a plan writes: a service that is started with --config-file finds no other file itself, and
 // with --config-dir no other folder (oslo_config/cfg.py, default_config_files, default_config_dirs).
-func refuseNamed(root host.Root, place Place, role Role) error {
+func refuseNamed(root host.Root, place Place, role Role, programs []string) error {
 	names, err := Files(root, place.File, role)
 	errs := []error{err}
 	if place.DropIn {
 		names = append(names, place.ours())
 	}
-	for _, program := range role.Programs() {
+	for _, program := range programs {
 		units, err := packagedUnits(root, program)
 		errs = append(errs, err)
 		for _, unit := range units {
@@ -100,7 +108,11 @@ func refuseNamed(root host.Root, place Place, role Role) error {
 				by := ReadBy(name, place.File)
 				return (by == "" || by == program) && !isPackaged(name)
 			})
-			if err := refuseLines(root, lines, names, read); err != nil {
+			err = refuseLines(root, lines, names, read)
+			if errors.Is(err, ErrNamed) {
+				err = host.WithHint(err, hintNamed(program))
+			}
+			if err != nil {
 				errs = append(errs, fmt.Errorf("%s: ExecStart %w", file, err))
 			}
 		}

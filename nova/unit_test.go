@@ -98,6 +98,14 @@ func TestUnnamedFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
+	// The conductor of a cell, whose file devstack names, needs options of Placement alone.
+	root := hosttest.Lay(t, conf+"-- etc/nova/nova_cell1.conf --\n"+unit("nova-conductor", "--config-file=/etc/nova/nova_cell1.conf"))
+	for _, placement := range []bool{false, true} {
+		o := nova.Options{Role: nova.All, Release: nova.Zed, Placement: placement}
+		if _, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf}); errors.Is(err, nova.ErrNamed) != placement {
+			t.Errorf("a conductor's file, placement %t: %v", placement, err)
+		}
+	}
 }
 
 // TestBooleans: a boolean with a comment behind it makes the service that reads it fail: no plan

@@ -168,7 +168,7 @@ func (s Source) files(path string, want Kinds) ([]string, error) {
 	var files, ignored []string
 	for _, e := range entries {
 		switch {
-		case isDocument(e.Name()) && !e.IsDir():
+		case isDocument(e.Name()) && (e.Type().IsRegular() || e.Type() == fs.ModeSymlink): // opening a pipe would block
 			files = append(files, filepath.Join(path, e.Name()))
 		case !strings.HasPrefix(e.Name(), "."):
 			ignored = append(ignored, e.Name())

@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -95,6 +97,7 @@ var (
 	errNotRegular = errors.New("not a regular file")
 	errHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"),
 		"make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE")
+	errDangling = host.WithHint(errors.New("a link to a file that does not exist"), "remove the link, or create the file")
 )
 
 // Read returns the file at name, or nil if it does not exist. It is an error if something other
@@ -103,7 +106,10 @@ func Read(root host.Root, name string) (*File, error) {
 	place, err := root.Resolve(name)
 	if err == nil {
 		var f *File
-		if f, err = read(place); err == nil {
+		if f, err = read(place); f == nil && err == nil {
+			err = refuseLink(root, name)
+		}
+		if err == nil {
 			if f != nil {
 				root.RecordMode(name, f.Content, fs.FileMode(f.Mode).Perm(), nil)
 			}
@@ -112,6 +118,20 @@ func Read(root host.Root, name string) (*File, error) {
 	}
 	root.RecordMode(name, nil, 0, err)
 	return nil, host.OfFile(name, err)
+}
+
+// refuseLink returns errDangling if name is a link. Its target is absent, and may be so only here: on a
+// mounted disk, /dev/null, which masks the file, is.
+func refuseLink(root host.Root, name string) error {
+	dir, err := root.Resolve(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	if err := unix.Lstat(filepath.Join(dir, path.Base(name)), &stat); err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return errDangling
+	}
+	return nil
 }
 
 func read(place string) (*File, error) {

@@ -15,7 +15,7 @@ import (
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	root := hosttest.Lay(t, "symlink etc/dangling -> nowhere\nmkdir etc/folder\n-- etc/a --\nbefore\n")
-	files := edit.Observe(root, "/etc/a", "/etc/a/b", "/etc/new/b", "/etc/folder")
+	files := edit.Observe(root, "/etc/a", "/etc/a/b", "/etc/new/b", "/etc/folder", "/etc/dangling")
 	hosttest.NoError(t, os.WriteFile(filepath.Join(root.Path("/etc"), "a"), []byte("after\n"), 0o600))
 	c, err := files.Put("/etc/a", []byte("planned\n"), 0o644, false)
 	if err != nil || string(c.Before.Content) != "before\n" {
@@ -24,7 +24,7 @@ func TestFiles(t *testing.T) {
 	if c, err := files.Put("/etc/new/b", nil, 0o644, false); err != nil || !slices.Equal(c.Dirs, []string{"/etc/new"}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, name := range []string{"/etc/folder", "/etc/other"} {
+	for _, name := range []string{"/etc/folder", "/etc/other", "/etc/dangling"} {
 		if _, err := files.Remove(name); err == nil {
 			t.Errorf("%s: no error", name)
 		}
