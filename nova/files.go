@@ -28,12 +28,6 @@ func (r Role) Programs() []string {
 	return programs
 }
 
-// reading returns those of the role's programs that read options of gpustack: nova-conductor, which may
-// have files for each cell, only those of Placement.
-func (r Role) reading(placement bool) []string {
-	return host.Filter(r.Programs(), func(p string) bool { return placement || p != programConductor })
-}
-
 // distDir contains files of RDO's packages, which oslo.config as RDO packages it reads before all
 // others: nova-dist.conf and, for each program, PROGRAM-dist.conf (oslo-config-distgit of
 // rdo-packages, 0001-add-usr-share-project-dist.conf-to-the-default-confi.patch).

@@ -39,8 +39,14 @@ func Installed(root host.Root) (Release, error) {
 			return 0, err
 		}
 		for _, dir := range dirs {
-			if err := metadata(root, dir, found); err != nil {
+			names, err := host.IfPresent(root.ReadDir(dir))
+			if err != nil {
 				return 0, err
+			}
+			for _, name := range names {
+				if m := metadataName().FindStringSubmatch(name); m != nil {
+					note(found, m[1], path.Join(dir, name))
+				}
 			}
 		}
 	}
@@ -104,11 +110,8 @@ func expand(root host.Root, elements []string) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			for _, name := range names {
-				if ok, _ := path.Match(element, name); ok {
-					next = append(next, path.Join(dir, name))
-				}
-			}
+			names = host.Filter(names, func(name string) bool { ok, _ := path.Match(element, name); return ok })
+			next = append(next, host.Map(names, func(name string) string { return path.Join(dir, name) })...)
 		}
 		dirs = next
 	}
@@ -117,19 +120,6 @@ func expand(root host.Root, elements []string) ([]string, error) {
 
 // metadataName matches the folder or file with the metadata of a Python package (PEP 376, 427).
 var metadataName = host.LazyRegexp(`^nova-([0-9.]+[^-]*)(-py[0-9.]+)?\.(dist|egg)-info$`)
-
-func metadata(root host.Root, dir string, found map[Release]string) error {
-	names, err := host.IfPresent(root.ReadDir(dir))
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if m := metadataName().FindStringSubmatch(name); m != nil {
-			note(found, m[1], path.Join(dir, name))
-		}
-	}
-	return nil
-}
 
 func note(found map[Release]string, version, where string) {
 	major, _, _ := strings.Cut(version, ".")

@@ -120,7 +120,7 @@ type Service struct {
 // Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrSpecConflict, ErrSpecOrder,
 // ErrKept.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
-	err := refuseNamed(root, place, o.Role, o.Role.reading(o.Placement))
+	err := refuseNamed(root, place, o.Role, o.Placement)
 	if !place.Given {
 		err = errors.Join(refuseGenerated(root, o, w), err)
 	}

@@ -220,9 +220,6 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 		}
 	}
 	installations, err := installationsOf(root, role)
-	if err == nil {
-		err = refuseNamed(root, Place{File: DefaultConf}, role, role.reading(false))
-	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -246,8 +243,9 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 		side.Files = read.Files
 		sides = append(sides, side.Of(side.Role.Programs()...)) // files of others were read to infer the role
 	}
-	if slices.ContainsFunc(sides, func(s Side) bool { return s.IsOn(PCIInPlacement) }) {
-		all = append(all, refuseNamed(root, Place{File: DefaultConf}, role, role.reading(true)))
+	placement := slices.ContainsFunc(sides, func(s Side) bool { return s.IsOn(PCIInPlacement) })
+	if err := refuseNamed(root, Place{File: DefaultConf}, role, placement); err != nil {
+		return nil, nil, err
 	}
 	return sides, warnings, errors.Join(all...)
 }

@@ -49,15 +49,13 @@ func packagedUnits(root host.Root, programs ...string) (found []string, err erro
 		if err != nil {
 			return nil, err
 		}
-		for _, u := range units {
-			isOfTool := func(prefix string) bool { return strings.HasPrefix(u, prefix) }
-			if !slices.ContainsFunc([]string{"kolla-", "tripleo_", "edpm_", "snap."}, isOfTool) {
-				found = append(found, u)
-			}
-		}
+		found = append(found, host.Filter(units, func(u string) bool { return !ofTool().MatchString(u) })...)
 	}
 	return found, nil
 }
+
+// ofTool matches units of deployment tools, whose services have files of their own.
+var ofTool = host.LazyRegexp(`^(kolla-|tripleo_|edpm_|snap\.)`)
 
 // ErrNamed says that a unit starts a service with configuration files that nothing else names.
 // ErrUnnamed says that it names others than those that a service without options finds itself.
@@ -82,19 +80,24 @@ func hintNamed(program string) host.Text {
 // quotes too.
 var namesConf = host.LazyRegexp(`--config-(file|dir)["']?[= ]\s*["']?([^\s"']+)`)
 
-// refuseNamed returns an error for each unit of programs whose command line names files
+// refuseNamed returns an error for each unit of the role's programs whose command line names files
 // or folders that [Files] of the place does not find, or that names some and not those that it finds
 // or that a plan writes: a service that is started with --config-file finds no other file itself, and
 // with --config-dir no other folder (oslo_config/cfg.py, default_config_files, default_config_dirs).
-func refuseNamed(root host.Root, place Place, role Role, programs []string) error {
+//
+// nova-conductor, which may have a file for each cell, reads options of Placement alone.
+func refuseNamed(root host.Root, place Place, role Role, placement bool) error {
 	names, err := Files(root, place.File, role)
 	errs := []error{err}
 	if place.DropIn {
 		names = append(names, place.ours())
 	}
-	for _, program := range programs {
+	for _, program := range role.Programs() {
 		units, err := packagedUnits(root, program)
 		errs = append(errs, err)
+		if program == programConductor && !placement {
+			continue
+		}
 		for _, unit := range units {
 			file, err := root.FindUnit(unit + ".service")
 			if err != nil {
@@ -108,11 +111,7 @@ func refuseNamed(root host.Root, place Place, role Role, programs []string) erro
 				by := ReadBy(name, place.File)
 				return (by == "" || by == program) && !isPackaged(name)
 			})
-			err = refuseLines(root, lines, names, read)
-			if errors.Is(err, ErrNamed) {
-				err = host.WithHint(err, hintNamed(program))
-			}
-			if err != nil {
+			if err := refuseLines(root, program, lines, names, read); err != nil {
 				errs = append(errs, fmt.Errorf("%s: ExecStart %w", file, err))
 			}
 		}
@@ -120,9 +119,9 @@ func refuseNamed(root host.Root, place Place, role Role, programs []string) erro
 	return errors.Join(errs...)
 }
 
-// refuseLines returns an error if lines ExecStart name a file that is not among names, or name files
-// or folders but not those of read.
-func refuseLines(root host.Root, lines, names, read []string) error {
+// refuseLines returns an error if lines ExecStart of a program name a file that is not among names, or
+// name files or folders but not those of read.
+func refuseLines(root host.Root, program string, lines, names, read []string) error {
 	var files, dirs []string
 	for _, found := range namesConf().FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
 		if name := path.Clean(found[2]); found[1] == "dir" {
@@ -146,7 +145,7 @@ func refuseLines(root host.Root, lines, names, read []string) error {
 	case s.err != nil:
 		return s.err
 	case unread != nil:
-		return fmt.Errorf("%w: %s", ErrNamed, strings.Join(unread, ", "))
+		return host.WithHint(fmt.Errorf("%w: %s", ErrNamed, strings.Join(unread, ", ")), hintNamed(program))
 	case unnamed != nil:
 		return fmt.Errorf("%w: %s", ErrUnnamed, strings.Join(unnamed, ", "))
 	}
@@ -197,19 +196,14 @@ func NewService(root host.Root, program string) (Service, error) {
 	if err != nil {
 		return service, err
 	}
-	restart := func(words ...string) {
-		command := strings.Join(words, " ")
-		service.Command = &command
-	}
 	s := search{root: root}
 	switch {
 	case len(units) > 0:
-		restart(append([]string{"systemctl", "restart"}, units...)...)
+		service.Command = new("systemctl restart " + strings.Join(units, " "))
 	case s.exists(kollaDir + program + "/config.json"):
-		for _, engine := range []string{"docker", "podman"} {
+		for _, engine := range []string{"podman", "docker"} {
 			if s.exists("/usr/bin/" + engine) {
-				restart(engine, "restart", strings.ReplaceAll(program, "-", "_"))
-				break
+				service.Command = new(engine + " restart " + strings.ReplaceAll(program, "-", "_"))
 			}
 		}
 	}
