@@ -219,7 +219,7 @@ func (j *judge) host(h Host) Judgement {
 		result.Links = append(result.Links, spec, rows)
 	}
 	if len(j.request) > 0 {
-		result.Links = append(result.Links, j.numa(free, offered))
+		result.Links = append(result.Links, j.numa(h, free, offered))
 	}
 	result.Links = append(result.Links, j.placement(h), j.service(h), j.zone(h), j.filter(h))
 	if first := result.first(); first != nil {

@@ -546,6 +546,16 @@ func TestNotChecked(t *testing.T) {
 		"isolated hosts": {func(f *Facts) {
 			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "IsolatedHostsFilter,Compute", 1) + "isolated_hosts = gpu1\n")
 		}, Unknown, Filters, "[filter_scheduler] isolated_hosts=gpu1"},
+		"isolated images without isolated hosts": {func(f *Facts) {
+			f.Image = &cloud.Image{Name: "licensed"}
+			f.Sides[0].Files[0].File = mustParse(strings.Replace(controller, "Compute", "IsolatedHostsFilter,Compute", 1) + "isolated_images = licensed\n")
+		}, Unknown, Filters, "[filter_scheduler] isolated_images=licensed"},
+		"a host without NUMA nodes": {func(f *Facts) {
+			f.Hosts[0].Stock.Node.Topology = nil
+			specs(f, "hw:numa_nodes", "1")
+		}, Unknown, Filters, "NUMA nodes of the host unknown"},
+		"CPUs of NUMA nodes without their number": {func(f *Facts) { specs(f, "hw:numa_cpus.0", "0-1", "hw:numa_mem.0", "1024") }, Unknown, Filters,
+			"not judged: flavor hw:numa_cpus.0=0-1, hw:numa_mem.0=1024"},
 		"a server group": {func(f *Facts) {
 			f.Group = &ServerGroup{Name: "apart", Policy: "anti-affinity", Members: map[string]int{"gpu1": 1, "gpu2": 2}}
 		}, Unknown, Filters, "server group apart, anti-affinity, with 1 on the host and 2 elsewhere"},

@@ -133,13 +133,13 @@ func (j *judge) unjudgedOptions() (list []string) {
 			list = append(list, "[scheduler] "+key)
 		}
 	}
-	set := map[string]string{filterIsolated: "isolated_hosts", filterImage: ""}
+	set := map[string]string{"isolated_hosts": filterIsolated}
 	if f.Image != nil {
-		set[filterImage] = "image_properties_default_architecture"
+		set["image_properties_default_architecture"], set["isolated_images"] = filterImage, filterIsolated
 	}
-	for _, filter := range slices.Sorted(maps.Keys(set)) {
-		if value := j.schedulerOption(set[filter]); value != "" && j.enables(filter) {
-			list = append(list, "[filter_scheduler] "+set[filter]+"="+value)
+	for _, option := range slices.Sorted(maps.Keys(set)) {
+		if value := j.schedulerOption(option); value != "" && j.enables(set[option]) {
+			list = append(list, "[filter_scheduler] "+option+"="+value)
 		}
 	}
 	for _, e := range j.filters {
