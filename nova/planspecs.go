@@ -129,11 +129,9 @@ func keepTags(all []*value, w Spec) Spec {
 		return w.Address == nil && s.Everywhere() || w.Address != nil && s.Single == w.Address.String()
 	})
 	have := own[max(same, 0)].Object
-	for tag, value := range map[string]*string{"managed": &w.Managed, "one_time_use": &w.OneTimeUse} {
-		if text, ok := have[tag].(string); ok {
-			*value = cmp.Or(*value, text)
-		}
-	}
+	managed, _ := have["managed"].(string)
+	once, _ := have["one_time_use"].(string)
+	w.Managed, w.OneTimeUse = cmp.Or(w.Managed, managed), cmp.Or(w.OneTimeUse, once)
 	return w
 }
 

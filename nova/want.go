@@ -110,7 +110,7 @@ func (o Options) keptAliases() (kept []Alias) {
 // options.
 func NewWant(o Options) (Want, error) {
 	var errs []error
-	products, err := o.products()
+	products, ofProducts, err := o.products()
 	if err != nil {
 		errs = append(errs, err)
 	}
@@ -129,7 +129,7 @@ func NewWant(o Options) (Want, error) {
 		errs = append(errs, errNoAlias)
 	}
 	warnings, nameErrs := o.checkNames(w.Aliases)
-	w.Warnings = slices.Concat(w.Warnings, o.warnDerived(names.derived), names.warnings, warnings)
+	w.Warnings = slices.Concat(w.Warnings, ofProducts, o.warnDerived(names.derived), names.warnings, warnings)
 	errs = append(errs, nameErrs...)
 	seen := map[string]Alias{}
 	for _, a := range w.Aliases {
@@ -181,12 +181,14 @@ func NewWant(o Options) (Want, error) {
 }
 
 // products returns an alias with the derived name for each product of the GPUs for guests of the
-// inventories, without those of containers. A product that --alias names needs no name.
-func (o Options) products() ([]Alias, error) {
+// inventories, without those of containers, and a warning of hosts that have none. A product that --alias
+// names needs no name.
+func (o Options) products() (aliases []Alias, warnings []string, err error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}
 	types := map[product]map[string][]string{} // the hosts of each type
 	var order []product
+	var without []string
 	var errs []error
 	for _, h := range o.Hosts {
 		found, isForGuests := false, h.gpus()
@@ -211,10 +213,15 @@ func (o Options) products() ([]Alias, error) {
 			}
 		}
 		if !found {
-			errs = append(errs, fmt.Errorf("host %s has no GPU for guests", h.Name))
+			without = append(without, h.Name)
 		}
 	}
-	var aliases []Alias
+	switch hosts := strings.Join(without, ", "); {
+	case hosts != "" && order == nil:
+		errs = append(errs, fmt.Errorf("no GPU for guests on %s", hosts))
+	case hosts != "":
+		warnings = []string{"hosts without a GPU for guests: " + hosts}
+	}
 	for _, p := range order {
 		if len(types[p]) > 1 {
 			var where []string
@@ -227,7 +234,7 @@ func (o Options) products() ([]Alias, error) {
 		}
 		aliases = append(aliases, byProduct[p])
 	}
-	return aliases, errors.Join(errs...)
+	return aliases, warnings, errors.Join(errs...)
 }
 
 // specs returns the device specs of an alias: one by ids, or on compute nodes one for each address

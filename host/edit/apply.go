@@ -212,7 +212,11 @@ func makeDir(root host.Root, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(place, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	const mode = 0o755 // whatever the umask is: users of services read what is below
+	if err = os.Mkdir(place, mode); err == nil {
+		err = os.Chmod(place, mode)
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return syncDir(filepath.Dir(place))
