@@ -7,7 +7,7 @@ package host
 // An X-Amz-Signature (AWS, "Authenticating Requests: Using Query Parameters") or a sig (Azure,
 // "Create a service SAS") gives access to what its URL names, as a password does.
 const SecretNames = `(?:[\w.-]*(?:passw|passphrase|secret|token|cred|signature|community|private)[\w.-]*|` +
-	`[\w.-]*(?:pass|pwd?|key|psk|sig|auth)|(?:[\w.-]*_)?(?:pass|key)_[\w.-]*)`
+	`[\w.-]*(?:pass|pwd?|keys?|psk|sig|auth)|(?:[\w.-]*_)?(?:pass|key)_[\w.-]*)`
 
 var secretName = LazyRegexp(`(?i)^` + SecretNames + `$`)
 

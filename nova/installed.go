@@ -55,8 +55,8 @@ func Installed(root host.Root) (Release, error) {
 		return 0, fmt.Errorf("%w: no installed Nova found", ErrNoRelease)
 	case 1:
 		for r := range found {
-			if r < Mitaka {
-				return 0, fmt.Errorf("%w: %s contains %s, which is older than %s", ErrNoRelease, found[r], r, Mitaka)
+			if r < Mitaka || r >= firstYear {
+				return 0, fmt.Errorf("%w: %s contains version %d, which is older than %s", ErrNoRelease, found[r], int(r), Mitaka)
 			}
 			return r, nil
 		}
@@ -118,14 +118,15 @@ func expand(root host.Root, elements []string) ([]string, error) {
 	return dirs, nil
 }
 
+// firstYear is the major number of the first release of 2012: the years were numbers until Kilo, 2015.1.
+const firstYear = 2012
+
 // metadataName matches the folder or file with the metadata of a Python package (PEP 376, 427).
 var metadataName = host.LazyRegexp(`^nova-([0-9.]+[^-]*)(-py[0-9.]+)?\.(dist|egg)-info$`)
 
 func note(found map[Release]string, version, where string) {
 	major, _, _ := strings.Cut(version, ".")
-	if n, err := strconv.Atoi(major); err == nil {
-		if _, known := found[Release(n)]; !known {
-			found[Release(n)] = where
-		}
+	if n, err := strconv.Atoi(major); err == nil && found[Release(n)] == "" {
+		found[Release(n)] = where
 	}
 }

@@ -103,6 +103,8 @@ func TestInstalled(t *testing.T) {
 		{"Mitaka's Python", "mkdir usr/lib/python2.7/site-packages/nova-13.1.4-py2.7.egg-info\n", "mitaka"},
 		{"too old", "mkdir usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info\n",
 			"cannot determine the release of Nova: /usr/lib/python2.7/site-packages/nova-12.0.6-py2.7.egg-info contains version 12, which is older than mitaka"},
+		{"of a year", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 1:2015.1.4-0ubuntu2\n",
+			"cannot determine the release of Nova: /var/lib/dpkg/status contains version 2015, which is older than mitaka"},
 		{"newer than all", "-- var/lib/dpkg/status --\nPackage: nova-common\nStatus: install ok installed\nVersion: 3:35.0.0-0ubuntu1\n", "2027.1"},
 		{"two", "mkdir usr/lib/python3.9/site-packages/nova-25.2.1.dist-info\nmkdir opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info\n",
 			"cannot determine the release of Nova: more than one is installed: 2023.1 (/opt/stack/data/venv/lib/python3.10/site-packages/nova-27.0.0.dist-info), yoga (/usr/lib/python3.9/site-packages/nova-25.2.1.dist-info)"},

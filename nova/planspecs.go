@@ -256,7 +256,7 @@ func (o Options) isGone(s *at) bool {
 	served := o.served()
 	return len(served) == 1 && served[0].isHere && len(o.Devices) > 0 && o.Wrote(s.line) &&
 		o.hardware().Lacks(s.Spec) &&
-		!slices.ContainsFunc(o.Given, func(a pci.Address) bool { return a.String() == s.Single && !o.Has(a) })
+		!o.Awaits(s.Spec) && !slices.ContainsFunc(o.Given, func(a pci.Address) bool { return a.String() == s.Single && !o.Has(a) })
 }
 
 // changes returns a warning for each tag whose value changes.

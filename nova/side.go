@@ -45,7 +45,13 @@ type Recorded struct {
 	Selected   []pci.Address // those of Given that the operator selected; the others are their companions
 	Returning  bool          // the last boot was with another record: GPUs that are bound and not among Given return
 	Containers []pci.Address // recorded by container prepare
+	VFs        []pci.Address // recorded by rdma prepare for guests; they may not exist before the next boot
 	Needed     []pci.Address // those that no option lets leave the host; nil: unknown
+}
+
+// Awaits reports whether a device_spec selects a VF that may not exist before the next boot.
+func (r Recorded) Awaits(s devspec.Spec) bool {
+	return slices.ContainsFunc(r.VFs, func(a pci.Address) bool { return a.String() == s.Single })
 }
 
 // Observe reads the functions of the machine below root, and takes over their roles. A machine

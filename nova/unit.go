@@ -122,14 +122,11 @@ func refuseNamed(root host.Root, place Place, role Role, placement bool) error {
 // refuseLines returns an error if lines ExecStart of a program name a file that is not among names, or
 // name files or folders but not those of read.
 func refuseLines(root host.Root, program string, lines, names, read []string) error {
-	var files, dirs []string
+	named := map[string][]string{}
 	for _, found := range namesConf().FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
-		if name := path.Clean(found[2]); found[1] == "dir" {
-			dirs = append(dirs, name)
-		} else {
-			files = append(files, name)
-		}
+		named[found[1]] = append(named[found[1]], path.Clean(found[2]))
 	}
+	files, dirs := named["file"], named["dir"]
 	s := search{root: root, names: files}
 	for _, dir := range dirs {
 		s.folder(dir)

@@ -121,6 +121,15 @@ func (r *Record) Whole() []pci.Address {
 	return whole
 }
 
+// VFs returns the VFs that are recorded for a use. They may not exist before the next boot. A nil record
+// has none.
+func (r *Record) VFs(use Use) []pci.Address {
+	adapters := host.Filter(host.Value(r).Adapters, func(p Prepared) bool { return p.Use == use })
+	return host.FlatMap(adapters, func(p Prepared) []pci.Address {
+		return host.Map(p.VFs, func(vf PreparedVF) pci.Address { return vf.Address })
+	})
+}
+
 // ReadRecord returns the record, or nil if nothing is recorded.
 func ReadRecord(root host.Root) (*Record, error) {
 	data, err := root.ReadFile(RecordFile)

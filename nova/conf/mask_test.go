@@ -35,6 +35,9 @@ dead = x mysql+pymysql://n:hunter2@h/nova
 api_servers = https://h/x?a=b&X-Amz-Signature=hunter2
 plain = https://h/x?a=b
 snmp_psk = hunter2
+hmac_keys = hunter2
+approle_role_id = hunter2
+backend_argument = redis_password:hunter2
 `
 	const want = `# rabbit: ***
 [DEFAULT]
@@ -63,6 +66,9 @@ dead = ***
 api_servers = ***
 plain = https://h/x?a=b
 snmp_psk = ***
+hmac_keys = ***
+approle_role_id = ***
+backend_argument = ***
 `
 	hosttest.Equal(t, want, string(conf.Masked([]byte(text))))
 }

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,7 +44,7 @@ func (c *checker) add(check string, status host.Status, seen, effect string, rem
 
 // set returns the command that changes the image.
 func (c *checker) set() host.Command {
-	name := c.Image.Name
+	name := cmp.Or(c.Given, c.Image.Name)
 	if name == "" || strings.ContainsAny(name, " '\"$\\") {
 		name = c.Image.ID
 	}

@@ -13,7 +13,7 @@ import (
 // compute nodes, nil for none. The error joins those of image and flavor. That Placement does not
 // answer is no error.
 func Observe(ctx context.Context, c *cloud.Compute, o Options, hosts []nova.Host) (Seen, error) {
-	seen := Seen{Newest: c.Newest, Hosts: hosts, Products: o.Products}
+	seen := Seen{Given: o.Image, Newest: c.Newest, Hosts: hosts, Products: o.Products}
 	err := seen.find(ctx, c, o)
 	if err != nil {
 		return seen, err

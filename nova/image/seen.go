@@ -27,6 +27,7 @@ const (
 // Seen is what an image is judged by.
 type Seen struct {
 	Image  cloud.Image
+	Given  string             // the name or id by which the operator gave it: names are not unique
 	Newest cloud.Microversion // of the cloud, which depends on its release
 	Hosts  []nova.Host        // inventories of compute nodes; nil for none
 	Traits Traits

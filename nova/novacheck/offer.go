@@ -76,7 +76,7 @@ func Prepared(o nova.Offered, m nova.ComputeNode) (findings []host.Finding) {
 // absent finds functions that host prepare has selected and that the machine does not have, and
 // device specs of one address that match no function. configure offers what is prepared.
 func absent(o nova.Offered, m nova.ComputeNode, configure host.Command) (findings []host.Finding) {
-	specs := slices.Clone(o.Lacking)
+	specs := host.Filter(o.Lacking, func(r devspec.Reported) bool { return !m.Awaits(r.Spec) })
 	for _, a := range m.Selected {
 		if m.Has(a) {
 			continue
@@ -186,7 +186,7 @@ func (c *checker) missing() {
 		for _, at := range c.specsOf(s) {
 			spec := at.spec
 			switch isProduct := spec.Vendor != devspec.Anything && spec.Product != devspec.Anything; {
-			case spec.Faulty, !isProduct, slices.ContainsFunc(devices, func(d pci.Device) bool {
+			case spec.Faulty, !isProduct, s.Awaits(spec), slices.ContainsFunc(devices, func(d pci.Device) bool {
 				return d.VendorID != nil && d.ProductID != nil && spec.MatchesIDs(d.VendorID.String(), d.ProductID.String())
 			}):
 			case !allList(hostsOf(nodes), spec.Vendor):

@@ -139,8 +139,8 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 		}
 		return sides, nil, err
 	}
-	guests, containers, recordErr := machine.ReadRecord(root)
-	record := recorded(guests, containers)
+	records, recordErr := gate.ReadRecords(root)
+	record := recorded(records)
 	if recordErr == nil {
 		record.Returning = machine.ObserveRecord(root, nil, false).Unbooted.Value
 	}
@@ -160,8 +160,8 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 		needed = gate.Host{Devices: sides[0].Devices, Needs: needs}.Needed()
 	}
 	for i := range sides {
-		there := recorded(guests.There(sides[i].Devices), nil)
-		sides[i].Given, sides[i].Selected, sides[i].Needed = there.Given, there.Selected, needed
+		there := records.Guests.There(sides[i].Devices)
+		sides[i].Given, sides[i].Selected, sides[i].Needed = there.Addresses(), host.Value(there).Selected, needed
 		sides[i].Hypervisor = o.Hypervisor.Or(sides[i].Hypervisor)
 	}
 	return sides, append(warnings, more...), errors.Join(err, recordErr)

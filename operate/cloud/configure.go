@@ -13,6 +13,7 @@ import (
 	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/nova"
 	"gpustack/nova/devspec"
 	"gpustack/nova/novacheck"
@@ -146,9 +147,10 @@ func newComputeNode(root host.Root, m machine.Machine) (nova.ComputeNode, error)
 		scanErr = nil
 	}
 	interfaces, err := devspec.Interfaces(root)
+	adapters, recordErr := rdma.ReadRecord(root)
 	here := nova.ComputeNode{
 		Name: host.Value(host.ReadHostname(root)), Devices: m.Devices.Value, Interfaces: interfaces, Written: nova.Written(change.Machine(root).Observe().Entries),
-		Recorded: recorded(m.Contract.Value.There(m.Devices.Value), m.Containers),
+		Recorded: recorded(gate.Records{Guests: m.Contract.Value.There(m.Devices.Value), Containers: m.Containers, RDMA: adapters}),
 	}
-	return here, errors.Join(scanErr, err)
+	return here, errors.Join(scanErr, err, recordErr)
 }

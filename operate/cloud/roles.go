@@ -5,13 +5,17 @@ import (
 
 	"gpustack/host"
 	"gpustack/host/change"
+	"gpustack/host/gate"
 	"gpustack/host/machine"
+	"gpustack/host/rdma"
 	"gpustack/nova"
 )
 
 // recorded returns the functions of a machine that have a role, by its record.
-func recorded(guests *machine.Contract, containers *machine.Containers) nova.Recorded {
-	return nova.Recorded{Given: guests.Addresses(), Selected: host.Value(guests).Selected, Containers: containers.Addresses()}
+func recorded(r gate.Records) nova.Recorded {
+	return nova.Recorded{
+		Given: r.Guests.Addresses(), Selected: host.Value(r.Guests).Selected, Containers: r.Containers.Addresses(), VFs: r.RDMA.VFs(rdma.ForGuests),
+	}
 }
 
 // inferRole returns the role of the services that a machine runs: the one with which nova configure
@@ -23,7 +27,7 @@ func inferRole(root host.Root, place nova.Place, m machine.Machine) (role nova.R
 			return role, from, err
 		}
 	}
-	return nova.InferRole(root, place, recorded(m.Contract.Value, m.Containers))
+	return nova.InferRole(root, place, recorded(gate.Records{Guests: m.Contract.Value, Containers: m.Containers}))
 }
 
 // configuredRole returns the role with which nova configure was run on the machine, and the entries

@@ -15,6 +15,7 @@ import (
 	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/nova"
 	"gpustack/nova/novacheck"
 )
@@ -35,7 +36,10 @@ func recorded(m machine.Machine) nova.Recorded {
 // offers what is prepared, or without a nova-compute prints how.
 func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
+	adapters, recordErr := rdma.ReadRecord(root)
+	r.VFs = adapters.VFs(rdma.ForGuests)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r, nil)
+	err = errors.Join(err, recordErr)
 	here := nova.ComputeNode{Devices: m.Devices.Value, Written: nova.Written(journal.Entries), Recorded: r}
 	if configure = offered.Configure(here); err == nil && len(offered.Files) == 0 {
 		configure = configure.Flag("release", "RELEASE").Flag("render", "ini")
