@@ -554,6 +554,11 @@ func TestNotChecked(t *testing.T) {
 			f.Hosts[0].Stock.Node.Topology = nil
 			specs(f, "hw:numa_nodes", "1")
 		}, Unknown, Filters, "NUMA nodes of the host unknown"},
+		"a trait that nova-api reads": {func(f *Facts) { specs(f, "trait:HW_CPU_HYPERTHREADING", "forbidden") }, Unknown, Filters,
+			"not judged: flavor trait:HW_CPU_HYPERTHREADING=forbidden"},
+		"a trait of the image that nova-api reads": {func(f *Facts) {
+			f.Image = &cloud.Image{Name: "i", Properties: map[string]string{"trait:HW_CPU_HYPERTHREADING": "required"}}
+		}, Unknown, Filters, "not judged: image trait:HW_CPU_HYPERTHREADING=required"},
 		"CPUs of NUMA nodes without their number": {func(f *Facts) { specs(f, "hw:numa_cpus.0", "0-1", "hw:numa_mem.0", "1024") }, Unknown, Filters,
 			"not judged: flavor hw:numa_cpus.0=0-1, hw:numa_mem.0=1024"},
 		"a server group": {func(f *Facts) {

@@ -34,6 +34,10 @@ var ofLoad = []string{
 // judgedSpecs are extra specs that only links, Placement or the hypervisor read, and prefixes of such.
 var judgedSpecs = []string{nova.RequestKey, policySpec, "hw:hide_hypervisor_id", "quota:*", "hw_rng:*", "resources:*", "trait:*"}
 
+// threadsTrait stands for hw:cpu_thread_policy, which nova-api rejects without dedicated CPUs, beside what
+// Placement reads (nova/virt/hardware.py, _get_hyperthreading_trait).
+const threadsTrait = "trait:HW_CPU_HYPERTHREADING"
+
 // hypervisorProperties are properties of images that Nova knows and only the hypervisor reads.
 var hypervisorProperties = []string{
 	"os_distro", "os_version", "os_type", "os_admin_user", "os_require_quiesce", "hw_machine_type", "hw_firmware_type", "hw_disk_bus", "hw_scsi_model",
@@ -90,7 +94,7 @@ func (g ServerGroup) elsewhere(name string) string {
 func (j *judge) unjudgedSpecs() (list []string) {
 	for _, key := range slices.Sorted(maps.Keys(j.facts.Flavor.ExtraSpecs)) {
 		value := j.facts.Flavor.ExtraSpecs[key]
-		isJudged := is(judgedSpecs, key) && !slices.Contains(layoutSpecs, key) ||
+		isJudged := is(judgedSpecs, key) && !slices.Contains(layoutSpecs, key) && key != threadsTrait ||
 			key == "hide_hypervisor_id" && !j.enables(filterExtra)
 		if key == policySpec {
 			isJudged = slices.Contains(policies, value)
@@ -108,7 +112,7 @@ func (j *judge) unjudgedProperties() (list []string) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(j.facts.Image.Properties)) {
 		value := j.facts.Image.Properties[key]
-		isKnown := slices.Contains(legacyProperties, key) || is([]string{"hw_*", "img_*", "os_*"}, key)
+		isKnown := slices.Contains(legacyProperties, key) || key == threadsTrait || is([]string{"hw_*", "img_*", "os_*"}, key)
 		if key == policyProperty { // nova-api rejects one that differs from the flavor's
 			of := j.facts.Flavor.ExtraSpecs[policySpec]
 			isKnown = !slices.Contains(policies, value) || of != "" && of != value
