@@ -150,7 +150,7 @@ func printRendered(u *term.UI, form nova.Form, c cloud.Configuration, text strin
 	switch form {
 	case nova.FormTripleO:
 		u.Printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
-			"# Compute and Controller stand for the roles of the nodes. Each list replaces that of other\n"+
+			"# Compute and Controller stand for the roles of the nodes. Each list replaces that of other\n" +
 			"# environment files, and what nova.conf has of it now: add those lines.\n")
 	case nova.FormRHOSO:
 		if c.Role.Controls() {
