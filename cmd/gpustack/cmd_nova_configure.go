@@ -112,7 +112,7 @@ func novaConfigureFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "placement", Usage: "track the devices in Placement; cannot be turned off again on a compute node"},
 		&cli.BoolFlag{Name: "computes-report", Usage: "assert that all compute nodes report devices, if it cannot be verified"},
 		answerTimeoutFlag(timeoutOfDatabases),
-		args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no"}, []string{"", "yes", "no"}),
+		args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no (default: as device_specs have it)"}, []string{"", "yes", "no"}),
 		&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
 		&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt, for live_migratable (default: that of this machine)"},
 		&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU, for live_migratable (default: as for --libvirt)"},
