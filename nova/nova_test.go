@@ -187,7 +187,8 @@ func TestHosts(t *testing.T) {
 		{"a product without a name", []nova.Host{host("a", "ffff")}, "10de:ffff: cannot derive the name of an alias: neither gpustack nor pci.ids knows the model"},
 		{"a GPU of containers beside others", []nova.Host{ofContainers(host("a", "20b2", "1eb8"), 0)}, "T4=1eb8 type-PCI"},
 		{"only GPUs of containers", []nova.Host{ofContainers(host("a", "20b2"), 0)}, "no GPU for guests on a"},
-		{"only GPUs of containers on one host", []nova.Host{host("a", "1eb8"), ofContainers(host("b", "20b2"), 0), {Name: "c"}}, "T4=1eb8 type-PCI; hosts without a GPU for guests: b, c"},
+		{"only GPUs of containers on one host", []nova.Host{host("a", "1eb8"), ofContainers(host("b", "20b2"), 0), {Name: "c"}},
+			"T4=1eb8 type-PCI; hosts without a GPU for guests: b, c"},
 		{"hosts that disagree", []nova.Host{host("a", "20b2/16"), host("b", "20b2")},
 			"product 10de:20b2 has different device types, which one alias cannot select: type-PCI on b; type-PF on a"},
 	} {
