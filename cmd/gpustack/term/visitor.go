@@ -20,8 +20,7 @@ import (
 // document itself has a line for each element, so that lines can be searched and compared.
 type visitor struct {
 	command func(host.Command) string // completes one of the current member
-	fields  map[reflect.Type][]field  // found once: a report has thousands of values of a type
-	own     map[reflect.Type]bool     // types that do not have the encoding of their kind
+	shapes  map[reflect.Type]shape    // found once: a report has thousands of values of a type
 	leaves  *json.Encoder             // writes to leaf
 	leaf    bytes.Buffer
 	text    []byte
@@ -31,10 +30,16 @@ type visitor struct {
 // newVisitor returns a visitor whose text has space that most documents do not fill, and of which
 // the kernel provides only what is written.
 func newVisitor() *visitor {
-	v := &visitor{fields: map[reflect.Type][]field{}, own: map[reflect.Type]bool{}, text: make([]byte, 0, 1<<20)}
+	v := &visitor{shapes: map[reflect.Type]shape{}, text: make([]byte, 0, 1<<20)}
 	v.leaves = json.NewEncoder(&v.leaf)
 	v.leaves.SetEscapeHTML(false)
 	return v
+}
+
+// shape is how values of a type are printed.
+type shape struct {
+	own    bool    // they do not have the encoding of their kind
+	fields []field // of a struct, in the order of encoding/json
 }
 
 // field is a printed field of a struct.
@@ -51,21 +56,24 @@ type member struct {
 	command func(host.Command) string
 }
 
-// of returns the printed fields of a struct, in the order of encoding/json. A field that hides one
-// of an embedded struct has the same name in Go and in JSON.
-func (v *visitor) of(t reflect.Type) (list []field) {
-	list, known := v.fields[t]
+// of returns the shape of a type. A field that hides one of an embedded struct has the same name in Go
+// and in JSON.
+func (v *visitor) of(t reflect.Type) shape {
+	s, known := v.shapes[t]
 	if known {
-		return list
+		return s
 	}
-	for _, f := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			list = append(list, field{strconv.Quote(name), f.Index, options == "omitempty", f.Tag.Get("null") != ""})
+	s.own = t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	if t.Kind() == reflect.Struct {
+		for _, f := range reflect.VisibleFields(t) {
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name != "" && name != "-" {
+				s.fields = append(s.fields, field{strconv.Quote(name), f.Index, options == "omitempty", f.Tag.Get("null") != ""})
+			}
 		}
 	}
-	v.fields[t] = list
-	return list
+	v.shapes[t] = s
+	return s
 }
 
 // members returns the printed members of a struct, or of a pointer to one; nil has none.
@@ -74,7 +82,7 @@ func (v *visitor) members(of any, command func(host.Command) string) (list []mem
 		return nil
 	}
 	is := reflect.Indirect(reflect.ValueOf(of))
-	for _, f := range v.of(is.Type()) {
+	for _, f := range v.of(is.Type()).fields {
 		if value, ok := f.in(is); ok {
 			list = append(list, member{f, value, command})
 		}
@@ -88,15 +96,13 @@ func (f field) in(of reflect.Value) (value reflect.Value, ok bool) {
 	return value, err == nil && (!f.omitempty || !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0))
 }
 
-// encode returns a document of these members.
+// encode returns a document of these members, of which there is one.
 func (v *visitor) encode(members []member) ([]byte, error) {
-	v.text = append(v.text, '{')
-	for i, m := range members {
-		if i > 0 {
-			v.text = append(v.text, ",\n"...)
-		}
-		v.command = m.command
+	before := "{"
+	for _, m := range members {
+		v.text, v.command = append(v.text, before...), m.command
 		v.member(m.field, m.value, ",\n")
+		before = ",\n"
 	}
 	return append(v.text, "}\n"...), v.err
 }
@@ -113,13 +119,13 @@ func (v *visitor) member(f field, value reflect.Value, separator string) {
 
 // append appends a value as it is printed, a list with a separator between its elements.
 func (v *visitor) append(of reflect.Value, separator string) {
-	kind := of.Kind()
+	kind, form := of.Kind(), v.of(of.Type())
 	switch {
 	case (kind == reflect.Pointer || kind == reflect.Interface) && of.IsNil():
 		v.text = append(v.text, "null"...)
 	case kind == reflect.Pointer || kind == reflect.Interface:
 		v.append(of.Elem(), separator)
-	case v.isOwn(of.Type()):
+	case form.own:
 		switch is := of.Interface().(type) {
 		case host.Text:
 			v.string(is.Render(v.command))
@@ -135,7 +141,7 @@ func (v *visitor) append(of reflect.Value, separator string) {
 	case kind == reflect.Struct:
 		v.text = append(v.text, '{')
 		first := len(v.text)
-		for _, f := range v.of(of.Type()) {
+		for _, f := range form.fields {
 			if value, ok := f.in(of); ok {
 				if len(v.text) > first {
 					v.text = append(v.text, ',')
@@ -166,16 +172,6 @@ func (v *visitor) append(of reflect.Value, separator string) {
 	default:
 		v.any(of.Interface())
 	}
-}
-
-// isOwn reports whether values of a type have an encoding of their own.
-func (v *visitor) isOwn(t reflect.Type) bool {
-	own, known := v.own[t]
-	if !known {
-		own = t.Implements(reflect.TypeFor[json.Marshaler]()) || t.Implements(reflect.TypeFor[encoding.TextMarshaler]())
-		v.own[t] = own
-	}
-	return own
 }
 
 // string appends a string. Most have nothing to escape.
