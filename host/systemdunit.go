@@ -3,7 +3,6 @@ package host
 import (
 	"os"
 	"path"
-	"slices"
 )
 
 // UnitDirs returns the folders from which systemd reads the units of the system, in its order of
@@ -18,25 +17,26 @@ func UnitDirs() []string {
 }
 
 // FindUnit returns the file of a unit, such as docker.service, in the first of these folders that
-// has one, or "": a unit is masked, and never starts, if that is a link to /dev/null (systemd.unit(5)),
-// which may not exist below the root. With an error, it returns the file that cannot be looked at.
+// has one, or "". With an error, it returns the file that cannot be looked at.
 func (r Root) FindUnit(name string) (file string, err error) {
-	dirs := UnitDirs()
-	for i, dir := range dirs {
+	for _, dir := range UnitDirs() {
 		file := path.Join(dir, name)
 		ok, err := r.Exists(file)
-		if err != nil {
+		if ok || err != nil {
 			return file, err
-		}
-		if ok && slices.ContainsFunc(dirs[:i+1], func(dir string) bool {
-			place, err := r.Real(path.Join(dir, name))
-			return err == nil && place == os.DevNull
-		}) {
-			return "", nil
-		}
-		if ok {
-			return file, nil
 		}
 	}
 	return "", nil
+}
+
+// IsMask reports whether a file of a unit is a link to /dev/null, with which the unit never starts
+// (systemctl(1), mask).
+func (r Root) IsMask(file string) bool {
+	dir, err := r.OpenDir(path.Dir(file))
+	if err != nil {
+		return false
+	}
+	defer dir.Close() //nolint:errcheck // only read from
+	target, err := dir.Readlink(path.Base(file))
+	return err == nil && target == os.DevNull
 }

@@ -57,8 +57,8 @@ func (s Spec) sameDevices(other Spec) bool {
 	return s.VendorID == other.VendorID && s.ProductID == other.ProductID && reflect.DeepEqual(s.Address, other.Address)
 }
 
-// join returns the spec of two aliases that select the same devices; ok is false if it cannot be that
-// of both. Of live_migratable one has enough: an alias without it requests any device
+// join returns one spec for two aliases that select the same devices; ok is false if both cannot
+// have the same. One with live_migratable serves an alias without it too, which requests any device
 // (nova/pci/stats.py, _filter_pools_for_live_migratable_devices).
 func (s Spec) join(other Spec) (_ Spec, ok bool) {
 	joined := s

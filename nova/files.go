@@ -145,7 +145,7 @@ type Stray struct {
 // Elsewhere returns the files and folders outside /etc/nova that services of the role read unless
 // they are started with --config-file: of each name only the first that is found counts, in
 // ~/.nova, in ~, in /etc/nova and in /etc. A service reads a folder, PROGRAM.conf.d or nova.conf.d,
-// in any case.
+// unless it is started with --config-dir.
 func Elsewhere(root host.Root, role Role) ([]Stray, error) {
 	const etc = "/etc/nova"
 	home, err := homeOf(root, "nova")

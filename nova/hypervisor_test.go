@@ -1,10 +1,11 @@
 package nova_test
 
 import (
-	"gpustack/host/hosttest"
-	"gpustack/nova"
 	"strings"
 	"testing"
+
+	"gpustack/host/hosttest"
+	"gpustack/nova"
 )
 
 func TestInstalledHypervisor(t *testing.T) {

@@ -118,7 +118,8 @@ func expand(root host.Root, elements []string) ([]string, error) {
 	return dirs, nil
 }
 
-// firstYear is the major number of the first release of 2012: the years were numbers until Kilo, 2015.1.
+// firstYear is the major number of the first release of 2012: the years were numbers until Kilo,
+// 2015.1.
 const firstYear = 2012
 
 // metadataName matches the folder or file with the metadata of a Python package (PEP 376, 427).

@@ -141,6 +141,8 @@ func (m ComputeNode) Prepared() (Host, error) {
 // whole returns an error if an inventory lacks functions that are needed.
 func (i inventory) whole(need Scope) error {
 	switch {
+	case need == ScopeAll && len(i.Devices) == 0:
+		return errors.New("contains no devices")
 	case need == ScopeAll && i.Scope != ScopeAll:
 		return fmt.Errorf("%w: its scope is %s", ErrNotAll, i.Scope)
 	case i.Scope == ScopeFiltered:

@@ -114,11 +114,11 @@ type Service struct {
 	Interrupts string   `json:"interrupts"` // what a restart interrupts
 }
 
-// NewPlan plans the changes of the files of a machine that lead to what is wanted. Whether Nova starts
-// with the other lines of the files is left to nova check (novacheck, Planned).
+// NewPlan plans the changes of the files of a machine that lead to what is wanted. Whether Nova
+// starts with the other lines of the files is left to nova check (novacheck, Planned).
 //
-// Errors: ErrUnset, [OwnedError], ErrHidden, ErrPackaged, ErrDropIn, ErrSpecConflict, ErrSpecOrder,
-// ErrKept.
+// Errors: ErrUnset, [OwnedError], ErrNamed, ErrUnnamed, ErrHidden, ErrPackaged, ErrDropIn,
+// ErrSpecConflict, ErrSpecOrder, ErrKept.
 func NewPlan(root host.Root, o Options, w Want, place Place) (Plan, error) {
 	err := refuseNamed(root, place, o.Role, o.Placement)
 	if !place.Given {
@@ -172,8 +172,8 @@ func (s sources) edits(root host.Root, after Side, r Release) (edits edit.Change
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
 		}
-		// A new file of nova.conf.d is root's, and has no secret: a service that may not read it does not
-		// start (oslo.config, ConfigFilesPermissionDeniedError).
+		// A new file of nova.conf.d is root's, and has no secret: a service that may not read it
+		// does not start (oslo.config, ConfigFilesPermissionDeniedError).
 		c, err := edit.Put(root, f.Name, f.File.Bytes(), 0o644, false)
 		if err != nil {
 			return nil, err

@@ -81,7 +81,7 @@ func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
 	all := valuesOf(devspec.Lines(read.of(programCompute), o.Release.SpecNames()))
 	var planned []wantedSpec
 	for _, w := range wanted {
-		want, err := newWantedSpec(o.keepLiveMigratable(all, keepTags(all, w)))
+		want, err := newWantedSpec(o.keepLiveMigratable(all, o.keepTags(all, w)))
 		if err != nil {
 			return step{err: err}
 		}
@@ -116,9 +116,9 @@ func planSpecs(read sources, o Options, aliased Side, wanted []Spec) step {
 	return st
 }
 
-// keepTags gives a wanted spec the managed and one_time_use that no option names, and that a spec of
-// gpustack has: of the same functions, or else of others of the product.
-func keepTags(all []*value, w Spec) Spec {
+// keepTags gives a wanted spec the managed and one_time_use that no option names, and that a spec
+// of gpustack has: of the same functions, or else of others of the product.
+func (o Options) keepTags(all []*value, w Spec) Spec {
 	own := host.Filter(specsOf(all), func(s *at) bool {
 		return IsOwn(s.Spec) && s.Vendor == w.VendorID.String() && s.Product == w.ProductID.String()
 	})
@@ -131,6 +131,9 @@ func keepTags(all []*value, w Spec) Spec {
 	have := own[max(same, 0)].Object
 	managed, _ := have["managed"].(string)
 	once, _ := have["one_time_use"].(string)
+	if o.NotOnce {
+		once = ""
+	}
 	w.Managed, w.OneTimeUse = cmp.Or(w.Managed, managed), cmp.Or(w.OneTimeUse, once)
 	return w
 }

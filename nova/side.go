@@ -250,9 +250,7 @@ func ReadServices(root host.Root, role Role, from string, recorded Recorded) (si
 		sides = append(sides, side.Of(side.Role.Programs()...)) // files of others were read to infer the role
 	}
 	placement := slices.ContainsFunc(sides, func(s Side) bool { return s.IsOn(PCIInPlacement) })
-	if err := refuseNamed(root, Place{File: DefaultConf}, role, placement); err != nil {
-		return nil, nil, err
-	}
+	all = append(all, refuseNamed(root, Place{File: DefaultConf}, role, placement))
 	return sides, warnings, errors.Join(all...)
 }
 

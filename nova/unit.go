@@ -27,7 +27,8 @@ var unitsOf = map[string][]string{
 		"kolla-nova_api-container", "tripleo_nova_api"},
 }
 
-// units returns the units below root that run a program of Nova, without their suffix .service.
+// units returns the units below root that run a program of Nova, without their suffix .service and
+// those that are masked.
 func units(root host.Root, program string) ([]string, error) {
 	var found []string
 	for _, unit := range unitsOf[program] {
@@ -35,7 +36,7 @@ func units(root host.Root, program string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if file != "" {
+		if file != "" && !slices.ContainsFunc(host.UnitDirs(), func(dir string) bool { return root.IsMask(path.Join(dir, unit+".service")) }) {
 			found = append(found, unit)
 		}
 	}
@@ -61,8 +62,8 @@ var ofTool = host.LazyRegexp(`^(kolla-|tripleo_|edpm_|snap\.)`)
 // ErrUnnamed says that it names others than those that a service without options finds itself.
 var (
 	ErrNamed   = errors.New("names files that are not read")
-	ErrUnnamed = host.WithHint(errors.New("names files without these, which the service does not read then"),
-		"name them there too, or remove them; a file that --drop-in would write is not needed without --drop-in")
+	ErrUnnamed = host.WithHint(errors.New("does not name files that the service reads only if they are named there"),
+		"name the files in ExecStart too, or remove them; without --drop-in, no file of nova.conf.d is written")
 )
 
 // hintNamed returns what an operator can do about files that the unit of a program names.
@@ -81,9 +82,10 @@ func hintNamed(program string) host.Text {
 var namesConf = host.LazyRegexp(`--config-(file|dir)["']?[= ]\s*["']?([^\s"']+)`)
 
 // refuseNamed returns an error for each unit of the role's programs whose command line names files
-// or folders that [Files] of the place does not find, or that names some and not those that it finds
-// or that a plan writes: a service that is started with --config-file finds no other file itself, and
-// with --config-dir no other folder (oslo_config/cfg.py, default_config_files, default_config_dirs).
+// or folders that [Files] of the place does not find, or that names some and not those that it
+// finds or that a plan writes: a service that is started with --config-file finds no other file
+// itself, and with --config-dir no other folder (oslo_config/cfg.py, default_config_files,
+// default_config_dirs).
 //
 // nova-conductor, which may have a file for each cell, reads options of Placement alone.
 func refuseNamed(root host.Root, place Place, role Role, placement bool) error {
@@ -111,19 +113,18 @@ func refuseNamed(root host.Root, place Place, role Role, placement bool) error {
 				by := ReadBy(name, place.File)
 				return (by == "" || by == program) && !isPackaged(name)
 			})
-			if err := refuseLines(root, program, lines, names, read); err != nil {
-				errs = append(errs, fmt.Errorf("%s: ExecStart %w", file, err))
-			}
+			errs = append(errs, refuseLines(root, program, file, lines, names, read))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// refuseLines returns an error if lines ExecStart of a program name a file that is not among names, or
-// name files or folders but not those of read.
-func refuseLines(root host.Root, program string, lines, names, read []string) error {
-	named := map[string][]string{}
-	for _, found := range namesConf().FindAllStringSubmatch(strings.Join(lines, "\n"), -1) {
+// refuseLines returns an error if lines ExecStart of a file of a program's unit name a file that is not among names,
+// or name files or folders but not those of read. What variables and specifiers stand for is not
+// known: it may be these.
+func refuseLines(root host.Root, program, file string, lines, names, read []string) error {
+	named, text := map[string][]string{}, strings.Join(lines, "\n")
+	for _, found := range namesConf().FindAllStringSubmatch(text, -1) {
 		named[found[1]] = append(named[found[1]], path.Clean(found[2]))
 	}
 	files, dirs := named["file"], named["dir"]
@@ -142,12 +143,15 @@ func refuseLines(root host.Root, program string, lines, names, read []string) er
 	case s.err != nil:
 		return s.err
 	case unread != nil:
-		return host.WithHint(fmt.Errorf("%w: %s", ErrNamed, strings.Join(unread, ", ")), hintNamed(program))
-	case unnamed != nil:
-		return fmt.Errorf("%w: %s", ErrUnnamed, strings.Join(unnamed, ", "))
+		return host.WithHint(fmt.Errorf("%s: ExecStart %w: %s", file, ErrNamed, strings.Join(unread, ", ")), hintNamed(program))
+	case unnamed != nil && !strings.ContainsAny(text, "$%"):
+		return fmt.Errorf("%s: ExecStart %w: %s", file, ErrUnnamed, strings.Join(unnamed, ", "))
 	}
 	return nil
 }
+
+// comments matches the lines of a unit's file that are comments.
+var comments = host.LazyRegexp(`(?m)^[ \t]*[#;].*\n?`)
 
 // startLines returns the lines ExecStart of a unit, whose file and drop-ins a manager reads in this
 // order: an empty one in a drop-in removes those before it (systemd.service(5), systemd.unit(5)). A
@@ -172,7 +176,10 @@ func startLines(root host.Root, unit, file string) (lines []string, err error) {
 		if err != nil && !host.IsAbsent(err) && !errors.Is(err, host.ErrNotRegular) {
 			return nil, err
 		}
-		for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) { // systemd.syntax(7)
+		// A line that ends in a backslash goes on, and comments between are left out
+		// (systemd.syntax(7)).
+		whole := strings.ReplaceAll(comments().ReplaceAllString(string(text), ""), "\\\n", " ")
+		for line := range strings.Lines(whole) {
 			switch key, value, _ := strings.Cut(line, "="); {
 			case strings.TrimSpace(key) != "ExecStart":
 			case strings.TrimSpace(value) == "":

@@ -42,7 +42,12 @@ func TestNamedFiles(t *testing.T) {
 		"on several lines": {conf + cpu + unit("nova-compute", strings.ReplaceAll(both, "--", "\\\n  --")), "/etc/nova/nova-cpu.conf"},
 		"in quotes": {conf + cpu + unit("nova-compute",
 			`--config-file /etc/nova/nova.conf "--config-file" "/etc/nova/nova-cpu.conf"`), "/etc/nova/nova-cpu.conf"},
-		"of a shell":            {conf + cpu + unit("nova-compute", `; sh -c "exec nova-compute `+both+`"`), "/etc/nova/nova-cpu.conf"},
+		"of a shell":        {conf + cpu + unit("nova-compute", `; sh -c "exec nova-compute `+both+`"`), "/etc/nova/nova-cpu.conf"},
+		"a comment between": {conf + cpu + unit("nova-compute", "\\\n# of old: \\\n  --config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"beside a variable": {conf + cpu + unit("nova-compute", "$OPTIONS --config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"a variable":        {conf + cpu + unit("nova-compute", "--config-file ${CONF}"), ""},
+		"masked": {"symlink run/systemd/system/nova-compute.service -> /dev/null\n" + conf + cpu +
+			strings.Replace(unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf"), "etc/systemd", "usr/lib/systemd", 1), ""},
 		"a folder without file": {conf + unit("nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), ""},
 	} {
 		root := hosttest.Lay(t, test.tree)
@@ -89,12 +94,13 @@ func TestUnnamedFiles(t *testing.T) {
 		"a file of packages":        {conf + "-- usr/share/nova/nova-dist.conf --\n[pci]\n" + unit("nova-compute", file), false, ""},
 		"another folder":            {conf + dropIn + other + unit("nova-compute", dir), false, "/etc/nova/nova.conf.d/a.conf"},
 		"a planned file":            {conf + other + unit("nova-compute", file+" "+dir), true, "/etc/nova/nova.conf.d/zz-gpustack.conf"},
+		"a variable":                {conf + compute + unit("nova-compute", file+" $OPTIONS"), false, ""},
 		"no file is planned":        {conf + other + unit("nova-compute", file+" "+dir), false, ""},
 	} {
 		root := hosttest.Lay(t, test.tree)
 		o := nova.Options{Role: nova.All, Release: nova.Zed}
 		_, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf, DropIn: test.dropIn})
-		if errors.Is(err, nova.ErrUnnamed) != (test.want != "") || err != nil && !strings.Contains(err.Error(), ": "+test.want) {
+		if errors.Is(err, nova.ErrUnnamed) != (err != nil) || (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), ": "+test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}

@@ -62,8 +62,9 @@ type Options struct {
 	Adapters   []Adapter // of the machine that is configured
 	Placement  bool
 	ByAddress  bool
-	Managed    string // "yes", "no", or "" to leave it out
+	Managed    string // "yes", "no", or "" for that of the device_spec, if it has one
 	OneTimeUse bool
+	NotOnce    bool     // a device_spec's one_time_use is not kept
 	Remove     []string // names of aliases to remove
 	IfPresent  bool     // an alias of Remove may be absent
 	// Used are the functions of the machine that the host needs, or whose interfaces it uses:
@@ -109,11 +110,8 @@ func (o Options) keptAliases() (kept []Alias) {
 // NewWant returns what nova.conf should contain for the options. The error joins all errors of the
 // options.
 func NewWant(o Options) (Want, error) {
-	var errs []error
 	products, ofProducts, err := o.products()
-	if err != nil {
-		errs = append(errs, err)
-	}
+	errs := host.Split(err)
 	var w Want
 	w.Aliases, w.Warnings = o.typed()
 	var names named
@@ -171,8 +169,9 @@ func NewWant(o Options) (Want, error) {
 				w.Specs = append(w.Specs, s)
 				continue
 			}
-			joined, ok := w.Specs[i].join(s)
-			if w.Specs[i] = joined; !ok {
+			if joined, ok := w.Specs[i].join(s); ok {
+				w.Specs[i] = joined
+			} else {
 				errs = append(errs, fmt.Errorf("alias %s: another alias selects the same devices with different tags, but Nova applies only one device_spec to a device: %s, %s", a.Name, conf.Written(w.Specs[i]), conf.Written(s)))
 			}
 		}
@@ -181,8 +180,8 @@ func NewWant(o Options) (Want, error) {
 }
 
 // products returns an alias with the derived name for each product of the GPUs for guests of the
-// inventories, without those of containers, and a warning of hosts that have none. A product that --alias
-// names needs no name.
+// inventories, without those of containers, and a warning of hosts that have none. A product that
+// --alias names needs no name.
 func (o Options) products() (aliases []Alias, warnings []string, err error) {
 	type product struct{ vendor, product pci.ID }
 	byProduct := map[product]Alias{}

@@ -141,6 +141,7 @@ func parseNovaConfigure(c *cli.Context, f *args.Faults) novaConfigureOptions {
 			ByAddress:  c.Bool("by-address"),
 			Managed:    f.Choice(c, "managed"),
 			OneTimeUse: c.Bool("one-time-use"),
+			NotOnce:    c.IsSet("one-time-use") && !c.Bool("one-time-use"),
 			Remove:     c.StringSlice("remove-alias"),
 			IfPresent:  c.Bool("if-present"),
 			NamesGiven: c.IsSet("names"),

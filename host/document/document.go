@@ -175,7 +175,7 @@ func (s Source) files(path string, want Kinds) ([]string, error) {
 		}
 	}
 	if s.Warn != nil && len(ignored) > 0 {
-		s.Warn(fmt.Sprintf("%s: ignored, because only files that end in %s are read: %s", path, strings.Join(suffixes(), ", "), host.Shortened(ignored, 5)))
+		s.Warn(fmt.Sprintf("%s: ignored, because only regular files that end in %s are read: %s", path, strings.Join(suffixes(), ", "), host.Shortened(ignored, 5)))
 	}
 	if len(files) == 0 {
 		return nil, host.WithHint(fmt.Errorf("%s: this folder has no file that ends in %s", path, strings.Join(suffixes(), ", ")), want[0].hint())

@@ -101,15 +101,12 @@ var (
 )
 
 // Read returns the file at name, or nil if it does not exist. It is an error if something other
-// than a regular file is there, or a dangling link.
+// than a regular file is there.
 func Read(root host.Root, name string) (*File, error) {
 	place, err := root.Resolve(name)
 	if err == nil {
 		var f *File
-		if f, err = read(place); f == nil && err == nil {
-			err = refuseLink(root, name)
-		}
-		if err == nil {
+		if f, err = read(place); err == nil {
 			if f != nil {
 				root.RecordMode(name, f.Content, fs.FileMode(f.Mode).Perm(), nil)
 			}
@@ -120,8 +117,8 @@ func Read(root host.Root, name string) (*File, error) {
 	return nil, host.OfFile(name, err)
 }
 
-// refuseLink returns errDangling if name is a link. Its target is absent, and may be so only here: on a
-// mounted disk, /dev/null, which masks the file, is.
+// refuseLink returns an error if name, which leads to no file, is a link. The target of a mask,
+// /dev/null, does not exist below the root of a mounted disk, and would be made there.
 func refuseLink(root host.Root, name string) error {
 	dir, err := root.Resolve(path.Dir(name))
 	if err != nil {
@@ -129,7 +126,7 @@ func refuseLink(root host.Root, name string) error {
 	}
 	var stat unix.Stat_t
 	if err := unix.Lstat(filepath.Join(dir, path.Base(name)), &stat); err == nil && stat.Mode&unix.S_IFMT == unix.S_IFLNK {
-		return errDangling
+		return host.OfFile(name, errDangling)
 	}
 	return nil
 }

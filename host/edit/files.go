@@ -1,6 +1,7 @@
 package edit
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 
@@ -18,7 +19,8 @@ type observed struct {
 	File *File    // nil if it does not exist
 	Dirs []string // of a missing file, the missing folders above it, outermost first
 	Err  error    // of reading it: it prevents changes of this file only
-	// DirsErr is the error of looking for these folders: it prevents only that the file is made.
+	// DirsErr is the error of looking for these folders, or that name is a link to nothing: it
+	// prevents only that the file is made.
 	DirsErr error
 }
 
@@ -31,6 +33,7 @@ func Observe(root host.Root, names ...string) Files {
 		o.File, o.Err = Read(root, name)
 		if o.File == nil && o.Err == nil {
 			o.Dirs, o.DirsErr = missing(root, path.Dir(name))
+			o.DirsErr = cmp.Or(o.DirsErr, refuseLink(root, name))
 		}
 		files[name] = o
 	}

@@ -24,7 +24,13 @@ func TestFiles(t *testing.T) {
 	if c, err := files.Put("/etc/new/b", nil, 0o644, false); err != nil || !slices.Equal(c.Dirs, []string{"/etc/new"}) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for _, name := range []string{"/etc/folder", "/etc/other", "/etc/dangling"} {
+	if _, err := files.Remove("/etc/dangling"); err != nil {
+		t.Errorf("a link to nothing, that no file is there: %v", err)
+	}
+	if _, err := files.Put("/etc/dangling", nil, 0o644, false); err == nil {
+		t.Error("a link to nothing, that a file is there: no error")
+	}
+	for _, name := range []string{"/etc/folder", "/etc/other"} {
 		if _, err := files.Remove(name); err == nil {
 			t.Errorf("%s: no error", name)
 		}

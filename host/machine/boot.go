@@ -109,10 +109,11 @@ func (o *observer) readNames() {
 	o.readKernels(func(release string) (modprobe.Modules, error) { return o.names[release]() })
 }
 
-// readGroups reads what determines whether the groups of functions that guests have, or would get by
-// default, can leave the host: their regions and, with drivers, the aliases of the kernels' modules if
-// a function without a driver, that is neither recorded nor part of a GPU's card, is in one of them.
-// Whether such a function stays as it is depends on the drivers that kernels have for it.
+// readGroups reads what determines whether the groups of functions that guests have, or would get
+// by default, can leave the host: their regions and, with drivers, the aliases of the kernels'
+// modules if a function without a driver, that is neither recorded nor part of a GPU's card, is in
+// one of them. Whether such a function stays as it is depends on the drivers that kernels have for
+// it.
 func (o *observer) readGroups(drivers bool) {
 	devices := o.Devices.Value
 	assigned := devices.AtEach(devices.Expand(append(o.Contract.Value.Addresses(), devices.Where((*pci.Device).IsGPU)...)))

@@ -105,9 +105,9 @@ func (ds Devices) IsCompanion(d *Device) bool {
 	return gpu != nil && gpu.Address != d.Address
 }
 
-// with returns a function and those that are assigned with it: the others of a GPU's card, or, while
-// the IOMMU is off and shows no groups, those of the slot that no card has. A virtual function, whose
-// address may be in the slot of its physical one, is assigned alone.
+// with returns a function and those that are assigned with it: the others of a GPU's card, or,
+// while the IOMMU is off and shows no groups, those of the slot that no card has. A virtual
+// function, whose address may be in the slot of its physical one, is assigned alone.
 func (ds Devices) with(d *Device) (all []*Device) {
 	if d.IsVF() {
 		return []*Device{d}

@@ -30,8 +30,8 @@ type Options struct {
 	// one of them. Of other functions only Address, Class, the ids, Modalias, IOMMUGroup,
 	// GroupMembers, Parent, Controller and the names are set.
 	Needs func([]Device) func(*Device) bool
-	// BARs asks for the memory regions of GPUs, which decide what firmware guests need: one more file
-	// of each.
+	// BARs asks for the memory regions of GPUs, which decide what firmware guests need: one more
+	// file of each.
 	BARs bool
 }
 

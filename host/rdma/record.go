@@ -121,10 +121,10 @@ func (r *Record) Whole() []pci.Address {
 	return whole
 }
 
-// VFs returns the VFs that are recorded for a use. They may not exist before the next boot. A nil record
-// has none.
-func (r *Record) VFs(use Use) []pci.Address {
-	adapters := host.Filter(host.Value(r).Adapters, func(p Prepared) bool { return p.Use == use })
+// VFs returns the VFs that are recorded for a use, of adapters that a machine has. They may not
+// exist before the next boot. A nil record has none.
+func (r *Record) VFs(use Use, devices pci.Devices) []pci.Address {
+	adapters := host.Filter(host.Value(r).Adapters, func(p Prepared) bool { return p.Use == use && devices.At(p.Address) != nil })
 	return host.FlatMap(adapters, func(p Prepared) []pci.Address {
 		return host.Map(p.VFs, func(vf PreparedVF) pci.Address { return vf.Address })
 	})

@@ -2,7 +2,6 @@ package steps
 
 import (
 	"errors"
-	"path"
 	"strings"
 
 	"gpustack/host"
@@ -39,7 +38,7 @@ func Observe(root host.Root, m machine.Machine) State {
 	}
 	s.Err = errors.Join(m.Contract.Err, recordErr, resultErr, idErr, orderErr)
 	for _, name := range []string{UnitFile, WantsFile} {
-		if isMasked(root, name) {
+		if root.IsMask(name) {
 			s.Masked = true
 			continue
 		}
@@ -57,17 +56,6 @@ func Observe(root host.Root, m machine.Machine) State {
 func Recorded(root host.Root) ([]Step, error) {
 	r, err := gate.ReadRecords(root)
 	return Of(r), err
-}
-
-// isMasked reports whether a file of a unit is a link to /dev/null (systemctl(1), mask).
-func isMasked(root host.Root, name string) bool {
-	dir, err := root.OpenDir(path.Dir(name))
-	if err != nil {
-		return false
-	}
-	defer dir.Close() //nolint:errcheck // only read from
-	target, err := dir.Readlink(path.Base(name))
-	return err == nil && target == "/dev/null"
 }
 
 // BootFile contains an id that differs for each boot (proc_sys_kernel(5)).

@@ -81,7 +81,7 @@ func quadlets(root host.Root, dir string, below bool) (units []string, err error
 			units = append(units, found...)
 			continue
 		}
-		if isMasked(root, file) {
+		if root.IsMask(file) {
 			continue
 		}
 		data, err := root.ReadReduced(file, reducedQuadlet)
@@ -194,7 +194,7 @@ func unitText(root host.Root, unit string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if there || isMasked(root, file) {
+		if there || root.IsMask(file) {
 			files = append(files, file)
 			break
 		}
@@ -245,7 +245,7 @@ func dropIns(root host.Root, unit string) (files []string, err error) {
 
 // ifPresent returns the text of a file, or "". A unit that is masked says nothing.
 func ifPresent(root host.Root, name string) (string, error) {
-	if isMasked(root, name) {
+	if root.IsMask(name) {
 		return "", nil
 	}
 	data, err := host.IfPresent(root.ReadFile(name))

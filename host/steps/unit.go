@@ -71,7 +71,7 @@ func ObserveUnit(root host.Root) UnitFiles {
 func ObserveUnitOf(root host.Root, self string) UnitFiles {
 	u := UnitFiles{files: edit.Observe(root, UnitFile, WantsFile), masked: map[string]bool{}}
 	for _, name := range []string{UnitFile, WantsFile} {
-		u.masked[name] = isMasked(root, name)
+		u.masked[name] = root.IsMask(name)
 	}
 	u.systemd, u.systemdErr = HasSystemd(root)
 	u.program, u.programErr = programFor(root, self)

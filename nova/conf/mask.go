@@ -14,7 +14,7 @@ func isSecret(key string) bool {
 	switch {
 	case key == "auth_url": // where Keystone answers, of all that use keystoneauth1
 		return false
-	case strings.Contains(key, "connection"), key == "backend_argument", key == "approle_role_id": // the latter of oslo.cache and castellan
+	case strings.Contains(key, "connection"), key == "backend_argument", key == "approle_role_id": // oslo.cache, castellan
 		return true
 	}
 	for part := range strings.SplitSeq(key, "_") {

@@ -22,8 +22,8 @@ const (
 var policies = []string{pools.Required, "legacy", pools.Preferred, "socket"}
 
 // layoutSpecs are extra specs that give a guest a NUMA topology besides hw:numa_nodes
-// (nova/virt/hardware.py, numa_get_constraints; hw:numa_cpus and hw:numa_mem give none by themselves).
-// Properties of images have _ for the colon.
+// (nova/virt/hardware.py, numa_get_constraints; hw:numa_cpus and hw:numa_mem give none by
+// themselves). Properties of images have _ for the colon.
 var layoutSpecs = []string{"hw:cpu_policy", "hw:mem_page_size", "hw:pmem", "hw:cpu_dedicated_mask", "resources:PCPU"}
 
 // property returns a property of the image, "" for none.
@@ -63,7 +63,7 @@ func (j *judge) numa(h Host, free, offered []pools.Pool) Judged {
 	switch {
 	case nodes == 0:
 		result.Status, result.Seen = Pass, "the guest has no NUMA topology"
-	case h.Stock != nil && h.Stock.Node != nil && h.Stock.Node.Topology == nil: // its claim compares no nodes; the filter is another link
+	case h.Stock != nil && h.Stock.Node != nil && h.Stock.Node.Topology == nil: // nova-compute then compares no nodes
 		result.Status, result.Seen = Pass, "the host reports no NUMA nodes, so that its devices are near none"
 	case isUnknown && slices.ContainsFunc(j.requests, func(r pools.Request) bool { return r.Policy != pools.Preferred }):
 		result.notChecked("the NUMA nodes of the devices are unknown", host.Plain("give --database URL or --inventory FILE"))

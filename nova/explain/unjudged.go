@@ -34,8 +34,8 @@ var ofLoad = []string{
 // judgedSpecs are extra specs that only links, Placement or the hypervisor read, and prefixes of such.
 var judgedSpecs = []string{nova.RequestKey, policySpec, "hw:hide_hypervisor_id", "quota:*", "hw_rng:*", "resources:*", "trait:*"}
 
-// threadsTrait stands for hw:cpu_thread_policy, which nova-api rejects without dedicated CPUs, beside what
-// Placement reads (nova/virt/hardware.py, _get_hyperthreading_trait).
+// threadsTrait stands for hw:cpu_thread_policy, which nova-api rejects without dedicated CPUs,
+// beside what Placement reads (nova/virt/hardware.py, _get_hyperthreading_trait).
 const threadsTrait = "trait:HW_CPU_HYPERTHREADING"
 
 // hypervisorProperties are properties of images that Nova knows and only the hypervisor reads.

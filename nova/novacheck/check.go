@@ -134,19 +134,18 @@ func (c *checker) of(s side) (nodes []node) {
 type side struct {
 	nova.Side
 	number  int
-	machine nova.Role // of all services that the side was split from
-	service string    // the only service that reads aliases there, if the side was split; "" otherwise
+	service string // the only service that reads aliases there, if the side was split; "" otherwise
 }
 
 // views returns a side as nova-api and nova-compute read it: two sides if they read different
 // files, which may then differ in their aliases like those of two machines.
 func views(s nova.Side) []side {
 	if s.Role != nova.All || slices.Equal(s.API().Files, s.Compute().Files) {
-		return []side{{Side: s, machine: s.Role}}
+		return []side{{Side: s}}
 	}
 	controller, compute := s.Of(nova.Controller.Programs()...), s.Compute()
 	controller.Role, compute.Role = nova.Controller, nova.Compute
-	return []side{{Side: controller, machine: s.Role, service: "nova-api"}, {Side: compute, machine: s.Role, service: "nova-compute"}}
+	return []side{{Side: controller, service: "nova-api"}, {Side: compute, service: "nova-compute"}}
 }
 
 // reader returns the side as the service reads it that needs its aliases.
@@ -212,7 +211,7 @@ func (c *checker) ignored(s side) {
 	for _, n := range c.release.Ignored() {
 		remedy := host.Plain("remove the line")
 		if s.hasAlias(c.release) { // without one there is nothing to configure
-			remedy = host.Textf("remove it: %s", nova.Configure(s.machine))
+			remedy = host.Textf("remove it: %s", host.NewCommand("nova configure"))
 		}
 		if n.Instead != "" {
 			remedy = host.Textf("use %s instead, or %s", n.Instead, remedy)

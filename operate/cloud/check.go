@@ -16,6 +16,7 @@ import (
 	"gpustack/host/guest"
 	"gpustack/host/machine"
 	"gpustack/host/pci"
+	"gpustack/host/rdma"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/novacheck"
@@ -140,7 +141,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 		return sides, nil, err
 	}
 	records, recordErr := gate.ReadRecords(root)
-	record := recorded(records)
+	record := recorded(records, nil)
 	if recordErr == nil {
 		record.Returning = machine.ObserveRecord(root, nil, false).Unbooted.Value
 	}
@@ -162,6 +163,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	for i := range sides {
 		there := records.Guests.There(sides[i].Devices)
 		sides[i].Given, sides[i].Selected, sides[i].Needed = there.Addresses(), host.Value(there).Selected, needed
+		sides[i].VFs = records.RDMA.VFs(rdma.ForGuests, sides[i].Devices)
 		sides[i].Hypervisor = o.Hypervisor.Or(sides[i].Hypervisor)
 	}
 	return sides, append(warnings, more...), errors.Join(err, recordErr)

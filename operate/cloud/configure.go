@@ -150,7 +150,7 @@ func newComputeNode(root host.Root, m machine.Machine) (nova.ComputeNode, error)
 	adapters, recordErr := rdma.ReadRecord(root)
 	here := nova.ComputeNode{
 		Name: host.Value(host.ReadHostname(root)), Devices: m.Devices.Value, Interfaces: interfaces, Written: nova.Written(change.Machine(root).Observe().Entries),
-		Recorded: recorded(gate.Records{Guests: m.Contract.Value.There(m.Devices.Value), Containers: m.Containers, RDMA: adapters}),
+		Recorded: recorded(gate.Records{Guests: m.Contract.Value.There(m.Devices.Value), Containers: m.Containers, RDMA: adapters}, m.Devices.Value),
 	}
 	return here, errors.Join(scanErr, err, recordErr)
 }

@@ -7,14 +7,15 @@ import (
 	"gpustack/host/change"
 	"gpustack/host/gate"
 	"gpustack/host/machine"
+	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/nova"
 )
 
 // recorded returns the functions of a machine that have a role, by its record.
-func recorded(r gate.Records) nova.Recorded {
+func recorded(r gate.Records, devices pci.Devices) nova.Recorded {
 	return nova.Recorded{
-		Given: r.Guests.Addresses(), Selected: host.Value(r.Guests).Selected, Containers: r.Containers.Addresses(), VFs: r.RDMA.VFs(rdma.ForGuests),
+		Given: r.Guests.Addresses(), Selected: host.Value(r.Guests).Selected, Containers: r.Containers.Addresses(), VFs: r.RDMA.VFs(rdma.ForGuests, devices),
 	}
 }
 
@@ -27,7 +28,7 @@ func inferRole(root host.Root, place nova.Place, m machine.Machine) (role nova.R
 			return role, from, err
 		}
 	}
-	return nova.InferRole(root, place, recorded(gate.Records{Guests: m.Contract.Value, Containers: m.Containers}))
+	return nova.InferRole(root, place, recorded(gate.Records{Guests: m.Contract.Value, Containers: m.Containers}, m.Devices.Value))
 }
 
 // configuredRole returns the role with which nova configure was run on the machine, and the entries

@@ -37,7 +37,7 @@ func recorded(m machine.Machine) nova.Recorded {
 func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
 	adapters, recordErr := rdma.ReadRecord(root)
-	r.VFs = adapters.VFs(rdma.ForGuests)
+	r.VFs = adapters.VFs(rdma.ForGuests, m.Devices.Value)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r, nil)
 	err = errors.Join(err, recordErr)
 	here := nova.ComputeNode{Devices: m.Devices.Value, Written: nova.Written(journal.Entries), Recorded: r}

@@ -56,8 +56,8 @@ type member struct {
 	command func(host.Command) string
 }
 
-// of returns the shape of a type. A field that hides one of an embedded struct has the same name in Go
-// and in JSON.
+// of returns the shape of a type. A field that hides one of an embedded struct has the same name in
+// Go and in JSON.
 func (v *visitor) of(t reflect.Type) shape {
 	s, known := v.shapes[t]
 	if known {
@@ -96,13 +96,15 @@ func (f field) in(of reflect.Value) (value reflect.Value, ok bool) {
 	return value, err == nil && (!f.omitempty || !value.IsZero() && (value.Kind() != reflect.Slice || value.Len() > 0))
 }
 
-// encode returns a document of these members, of which there is one.
+// encode returns a document of these members.
 func (v *visitor) encode(members []member) ([]byte, error) {
-	before := "{"
-	for _, m := range members {
-		v.text, v.command = append(v.text, before...), m.command
+	v.text = append(v.text, '{')
+	for i, m := range members {
+		if i > 0 {
+			v.text = append(v.text, ",\n"...)
+		}
+		v.command = m.command
 		v.member(m.field, m.value, ",\n")
-		before = ",\n"
 	}
 	return append(v.text, "}\n"...), v.err
 }

@@ -150,8 +150,8 @@ func printRendered(u *term.UI, form nova.Form, c cloud.Configuration, text strin
 	switch form {
 	case nova.FormTripleO:
 		u.Printf("# For TripleO: an environment file of \"openstack overcloud deploy -e FILE\".\n" +
-			"# Compute and Controller stand for the roles of the nodes. Each list replaces that of other\n" +
-			"# environment files, and what nova.conf has of it now: add those lines.\n")
+			"# Compute and Controller stand for the roles of the nodes. Each list replaces that of other environment\n" +
+			"# files: copy their lines, and those of nova.conf, into it.\n")
 	case nova.FormRHOSO:
 		if c.Role.Controls() {
 			u.Printf("# For RHOSO: the spec is a part of the OpenStackControlPlane.\n")
