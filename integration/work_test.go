@@ -13,17 +13,18 @@ import (
 )
 
 // TestScanOpens counts the files that a scan opens: of each function its folder, its modalias and
-// four others, and of a function that is not listed its modalias alone.
+// four others, of a GPU its memory regions, of a network card the number of its VFs, and of a
+// function that is not listed its modalias alone.
 func TestScanOpens(t *testing.T) {
-	const functions, gpus, elsewhere = 180, 80, 150
+	const functions, gpus, nics, elsewhere = 180, 80, 80, 150
 	root := filepath.Join(t.TempDir(), "server")
 	layServer(t, root, functions)
 	for _, test := range []struct {
 		args []string
 		most int
 	}{
-		{[]string{"--all"}, 6*functions + elsewhere},
-		{nil, functions + 5*gpus + elsewhere},
+		{[]string{"--all"}, 6*functions + gpus + nics + elsewhere},
+		{nil, functions + 6*gpus + elsewhere},
 	} {
 		trace := filepath.Join(t.TempDir(), "trace")
 		args := append([]string{"-f", "-e", "trace=openat", "-o", trace, gpustack, "host", "scan", "-o", "json", "--root", root}, test.args...)

@@ -119,9 +119,9 @@ func refuseNamed(root host.Root, place Place, role Role, placement bool) error {
 	return errors.Join(errs...)
 }
 
-// refuseLines returns an error if lines ExecStart of a file of a program's unit name a file that is not among names,
-// or name files or folders but not those of read. What variables and specifiers stand for is not
-// known: it may be these.
+// refuseLines returns an error if lines ExecStart of a file of a program's unit name a file that is
+// not among names, or name files or folders but not those of read. What variables and specifiers
+// stand for is not known: it may be these.
 func refuseLines(root host.Root, program, file string, lines, names, read []string) error {
 	named, text := map[string][]string{}, strings.Join(lines, "\n")
 	for _, found := range namesConf().FindAllStringSubmatch(text, -1) {

@@ -97,7 +97,7 @@ var (
 	errNotRegular = errors.New("not a regular file")
 	errHardLinked = host.WithHint(errors.New("has several hard links, of which one alone would change"),
 		"make it a file of its own: cp -p FILE FILE.new && mv FILE.new FILE")
-	errDangling = host.WithHint(errors.New("a link to a file that does not exist"), "remove the link, or create the file")
+	errDangling = host.WithHint(errors.New("a link to a file that does not exist"), "mount what it leads to, or remove the link")
 )
 
 // Read returns the file at name, or nil if it does not exist. It is an error if something other

@@ -387,8 +387,10 @@ func (r *reader) complete() {
 		if r.has(physfn) {
 			d.SRIOV.PF, pfUnread = link(r, physfn, &v.pf, ParseAddress)
 		}
-		if r.has(sriovTotalVFs) { // the kernel shows both files or neither
+		if r.has(sriovTotalVFs) {
 			d.SRIOV.TotalVFs, totalUnread = file(r, sriovTotalVFs, &v.totalVFs, parseCount)
+		}
+		if d.SRIOV.TotalVFs != nil || totalUnread { // the kernel shows both files or neither
 			d.SRIOV.NumVFs, numUnread = file(r, sriovNumVFs, &v.numVFs, parseCount)
 		}
 	}
