@@ -70,6 +70,18 @@ func a100(s *image.Seen) {
 	s.Hosts = []nova.Host{gpus("A100 SXM4 80GB", "A100-SXM4-80GB", 8, 128*gib, 46)}
 }
 
+// TestRemedyNamesImage: a remedy has the word by which the operator gave the image: names are not
+// unique.
+func TestRemedyNamesImage(t *testing.T) {
+	for given, want := range map[string]string{"id": " image set id ", "debian": " image set debian ", "my image": " image set id "} {
+		found := ""
+		for _, f := range image.Check(image.ForGPU, with(func(s *image.Seen) { a100(s); s.Given = given })) {
+			found += f.Remedy.String() + "\n"
+		}
+		hosttest.ContainsIn(t, given, want, found)
+	}
+}
+
 // TestCheck: each rule, by the findings that are no pass.
 func TestCheck(t *testing.T) {
 	const unknownBARs = "n/a bars: without --inventory, the memory regions of the devices are unknown"
