@@ -63,7 +63,7 @@ var ofTool = host.LazyRegexp(`^(kolla-|tripleo_|edpm_|snap\.)`)
 var (
 	ErrNamed   = errors.New("names files that are not read")
 	ErrUnnamed = host.WithHint(errors.New("does not name files that the service reads only if they are named there"),
-		"name the files in ExecStart too, or remove them; without --drop-in, no file of nova.conf.d is written")
+		"name the files in ExecStart too, or remove them; without --drop-in, no file is made in nova.conf.d")
 )
 
 // hintNamed returns what an operator can do about files that the unit of a program names.

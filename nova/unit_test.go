@@ -9,46 +9,50 @@ import (
 	"gpustack/nova"
 )
 
+// oneAlias is a nova.conf with an alias.
+const oneAlias = "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
+
+// unit is the file of a unit that starts a service with options.
+func unit(name, options string) string {
+	return "-- etc/systemd/system/" + name + ".service --\n[Service]\nExecStart = /usr/bin/nova-service " + options + "\n"
+}
+
 // TestNamedFiles: files that the command line of a unit names, and that would not be read, are
 // refused by name; those of packages are read.
 func TestNamedFiles(t *testing.T) {
 	const (
-		conf = "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
 		cpu  = "-- etc/nova/nova-cpu.conf --\n[pci]\n"
 		more = "-- etc/nova/nova.d/gpu.conf --\n[pci]\n"
 		both = "--config-file /etc/nova/nova.conf --config-file /etc/nova/nova-cpu.conf"
 		own  = "-- etc/nova/nova-compute.conf --\n[pci]\n-- etc/nova/nova.conf.d/a.conf --\n[pci]\n"
 	)
-	unit := func(name, options string) string {
-		return "-- etc/systemd/system/" + name + ".service --\n[Service]\nExecStart = /usr/bin/nova-compute " + options + "\n"
-	}
 	for name, test := range map[string]struct{ tree, names string }{
-		"no options":  {conf + unit("nova-compute", ""), ""},
-		"of packages": {conf + own + unit("nova-compute", "--config-file=/etc/nova/nova.conf --config-file=/etc/nova/nova-compute.conf --config-dir=/etc/nova/nova.conf.d"), ""},
-		"of devstack": {conf + cpu + unit("devstack@n-cpu", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
-		"a folder": {conf + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"),
+		"no options":  {oneAlias + unit("nova-compute", ""), ""},
+		"of packages": {oneAlias + own + unit("nova-compute", "--config-file=/etc/nova/nova.conf --config-file=/etc/nova/nova-compute.conf --config-dir=/etc/nova/nova.conf.d"), ""},
+		"of devstack": {oneAlias + cpu + unit("devstack@n-cpu", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"a folder": {oneAlias + more + unit("openstack-nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"),
 			"/etc/nova/nova.d/gpu.conf"},
-		"of a drop-in": {conf + cpu + unit("nova-compute", "") + "-- etc/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute --config-file /etc/nova/nova-cpu.conf\n",
+		"of a drop-in": {oneAlias + cpu + unit("nova-compute", "") + "-- etc/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute --config-file /etc/nova/nova-cpu.conf\n",
 			"/etc/nova/nova-cpu.conf"},
-		"removed by a drop-in": {conf + cpu + unit("nova-compute",
+		"removed by a drop-in": {oneAlias + cpu + unit("nova-compute",
 			"--config-file /etc/nova/nova-cpu.conf") + "-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", ""},
-		"a masked drop-in": {"symlink etc/systemd/system/nova-compute.service.d/a.conf -> /dev/null\n" + conf + cpu +
+		"a masked drop-in": {"symlink etc/systemd/system/nova-compute.service.d/a.conf -> /dev/null\n" + oneAlias + cpu +
 			unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") +
 			"-- usr/lib/systemd/system/nova-compute.service.d/a.conf --\n[Service]\nExecStart=\nExecStart=/usr/bin/nova-compute\n", "/etc/nova/nova-cpu.conf"},
-		"a drop-in that is a link to nowhere": {"symlink etc/systemd/system/nova-compute.service.d/a.conf -> /etc/none\n" + conf + cpu +
+		"a drop-in that is a link to nowhere": {"symlink etc/systemd/system/nova-compute.service.d/a.conf -> /etc/none\n" + oneAlias + cpu +
 			unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
-		"a drop-in that is a folder": {conf + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") +
+		"a drop-in that is a folder": {oneAlias + cpu + unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf") +
 			"-- etc/systemd/system/nova-compute.service.d/a.conf/b --\n", "/etc/nova/nova-cpu.conf"},
-		"on several lines": {conf + cpu + unit("nova-compute", strings.ReplaceAll(both, "--", "\\\n  --")), "/etc/nova/nova-cpu.conf"},
-		"in quotes": {conf + cpu + unit("nova-compute",
+		"on several lines": {oneAlias + cpu + unit("nova-compute", strings.ReplaceAll(both, "--", "\\\n  --")), "/etc/nova/nova-cpu.conf"},
+		"in quotes": {oneAlias + cpu + unit("nova-compute",
 			`--config-file /etc/nova/nova.conf "--config-file" "/etc/nova/nova-cpu.conf"`), "/etc/nova/nova-cpu.conf"},
-		"of a shell":        {conf + cpu + unit("nova-compute", `; sh -c "exec nova-compute `+both+`"`), "/etc/nova/nova-cpu.conf"},
-		"a comment between": {conf + cpu + unit("nova-compute", "\\\n# of old: \\\n  --config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
-		"beside a variable": {conf + cpu + unit("nova-compute", "$OPTIONS --config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
-		"a variable":        {conf + cpu + unit("nova-compute", "--config-file ${CONF}"), ""},
-		"masked": {"symlink run/systemd/system/nova-compute.service -> /dev/null\n" + conf + cpu +
+		"of a shell":        {oneAlias + cpu + unit("nova-compute", `; sh -c "exec nova-compute `+both+`"`), "/etc/nova/nova-cpu.conf"},
+		"a comment between": {oneAlias + cpu + unit("nova-compute", "\\\n# of old: \\\n  --config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"beside a variable": {oneAlias + cpu + unit("nova-compute", "$OPTIONS --config-file /etc/nova/nova-cpu.conf"), "/etc/nova/nova-cpu.conf"},
+		"a variable":        {oneAlias + cpu + unit("nova-compute", "--config-file ${CONF}"), ""},
+		"masked": {"symlink run/systemd/system/nova-compute.service -> /dev/null\n" + oneAlias + cpu +
 			strings.Replace(unit("nova-compute", "--config-file /etc/nova/nova-cpu.conf"), "etc/systemd", "usr/lib/systemd", 1), ""},
-		"a folder without file": {conf + unit("nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), ""},
+		"a folder without file": {oneAlias + unit("nova-compute", "--config-file /etc/nova/nova.conf --config-dir /etc/nova/nova.d"), ""},
 	} {
 		root := hosttest.Lay(t, test.tree)
 		_, _, readErr := nova.ReadServices(root, nova.Compute, "", nova.Recorded{})
@@ -71,31 +75,27 @@ func TestNamedFiles(t *testing.T) {
 // TestUnnamedFiles: a service whose command line names files or folders reads no others.
 func TestUnnamedFiles(t *testing.T) {
 	const (
-		conf    = "-- etc/nova/nova.conf --\n[pci]\nalias = {\"name\": \"K4200\", \"vendor_id\": \"10de\", \"product_id\": \"11b4\"}\n"
 		compute = "-- etc/nova/nova-compute.conf --\n[pci]\n"
 		dropIn  = "-- etc/nova/nova.conf.d/a.conf --\n[pci]\n"
 		other   = "-- etc/nova/nova-compute.conf.d/a.conf --\n[pci]\n"
 		file    = "--config-file=/etc/nova/nova.conf"
 		dir     = "--config-dir=/etc/nova/nova-compute.conf.d"
 	)
-	unit := func(program, options string) string {
-		return "-- etc/systemd/system/" + program + ".service --\n[Service]\nExecStart=/usr/bin/" + program + " " + options + "\n"
-	}
 	for name, test := range map[string]struct {
 		tree   string
 		dropIn bool
 		want   string
 	}{
-		"no options":                {conf + compute + dropIn + unit("nova-compute", ""), true, ""},
-		"nova.conf alone":           {conf + unit("nova-compute", file), true, ""},
-		"a folder beside":           {conf + dropIn + unit("nova-compute", file), true, ""},
-		"a file beside":             {conf + compute + unit("nova-compute", file), false, "/etc/nova/nova-compute.conf"},
-		"a file of another service": {conf + compute + unit("nova-compute", "") + unit("nova-scheduler", file), false, ""},
-		"a file of packages":        {conf + "-- usr/share/nova/nova-dist.conf --\n[pci]\n" + unit("nova-compute", file), false, ""},
-		"another folder":            {conf + dropIn + other + unit("nova-compute", dir), false, "/etc/nova/nova.conf.d/a.conf"},
-		"a planned file":            {conf + other + unit("nova-compute", file+" "+dir), true, "/etc/nova/nova.conf.d/zz-gpustack.conf"},
-		"a variable":                {conf + compute + unit("nova-compute", file+" $OPTIONS"), false, ""},
-		"no file is planned":        {conf + other + unit("nova-compute", file+" "+dir), false, ""},
+		"no options":                {oneAlias + compute + dropIn + unit("nova-compute", ""), true, ""},
+		"nova.conf alone":           {oneAlias + unit("nova-compute", file), true, ""},
+		"a folder beside":           {oneAlias + dropIn + unit("nova-compute", file), true, ""},
+		"a file beside":             {oneAlias + compute + unit("nova-compute", file), false, "/etc/nova/nova-compute.conf"},
+		"a file of another service": {oneAlias + compute + unit("nova-compute", "") + unit("nova-scheduler", file), false, ""},
+		"a file of packages":        {oneAlias + "-- usr/share/nova/nova-dist.conf --\n[pci]\n" + unit("nova-compute", file), false, ""},
+		"another folder":            {oneAlias + dropIn + other + unit("nova-compute", dir), false, "/etc/nova/nova.conf.d/a.conf"},
+		"a planned file":            {oneAlias + other + unit("nova-compute", file+" "+dir), true, "/etc/nova/nova.conf.d/zz-gpustack.conf"},
+		"a variable":                {oneAlias + compute + unit("nova-compute", file+" $OPTIONS"), false, ""},
+		"no file is planned":        {oneAlias + other + unit("nova-compute", file+" "+dir), false, ""},
 	} {
 		root := hosttest.Lay(t, test.tree)
 		o := nova.Options{Role: nova.All, Release: nova.Zed}
@@ -105,7 +105,7 @@ func TestUnnamedFiles(t *testing.T) {
 		}
 	}
 	// The conductor of a cell, whose file devstack names, needs options of Placement alone.
-	root := hosttest.Lay(t, conf+"-- etc/nova/nova_cell1.conf --\n"+unit("nova-conductor", "--config-file=/etc/nova/nova_cell1.conf"))
+	root := hosttest.Lay(t, oneAlias+"-- etc/nova/nova_cell1.conf --\n"+unit("nova-conductor", "--config-file=/etc/nova/nova_cell1.conf"))
 	for _, placement := range []bool{false, true} {
 		o := nova.Options{Role: nova.All, Release: nova.Zed, Placement: placement}
 		if _, err := nova.NewPlan(root, o, nova.Want{}, nova.Place{File: nova.DefaultConf}); errors.Is(err, nova.ErrNamed) != placement {

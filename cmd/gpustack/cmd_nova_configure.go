@@ -114,7 +114,7 @@ func novaConfigureFlags() []cli.Flag {
 		answerTimeoutFlag(timeoutOfDatabases),
 		args.Choice(&cli.StringFlag{Name: "managed", Usage: "whether libvirt binds the functions to vfio-pci: `YES` or no (default: as it is)"},
 			[]string{"", "yes", "no"}),
-		&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it"},
+		&cli.BoolFlag{Name: "one-time-use", Usage: "assign each device to one guest only, until an operator releases it (default: as it is)"},
 		&cli.StringFlag{Name: "libvirt", Usage: "`VERSION` of libvirt, for live_migratable (default: that of this machine)"},
 		&cli.StringFlag{Name: "qemu", Usage: "`VERSION` of QEMU, for live_migratable (default: as for --libvirt)"},
 		novaConfFlag("configure"),
