@@ -53,13 +53,16 @@ type Entry struct {
 // Entry returns the subdirectory name, or the target of a link with this name. It does not
 // determine whether that is a directory.
 func (d *Dir) Entry(name string) (*Entry, error) {
-	e := &Entry{dir: d, name: name}
-	var err error
-	if e.target, err = d.Readlink(name); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: not a link
+	target, err := d.Readlink(name)
+	if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: not a link
 		return nil, err
 	}
-	e.place = path.Join(d.name, cmp.Or(e.target, name))
-	return e, nil
+	return d.EntryTo(name, target), nil
+}
+
+// EntryTo is Entry for a link whose target is known.
+func (d *Dir) EntryTo(name, target string) *Entry {
+	return &Entry{dir: d, name: name, target: target, place: path.Join(d.name, cmp.Or(target, name))}
 }
 
 // Target returns the unresolved target if the entry is a symbolic link, and otherwise "".
@@ -220,6 +223,14 @@ func (d *Dir) ReadReduced(name string, buf []byte, reduce func([]byte) []byte) (
 }
 
 func readAttribute(dir int, name string, buf []byte) ([]byte, error) {
+	data, err := readHead(dir, name, buf)
+	if err == nil && len(data) == len(buf) {
+		return nil, errTooLong
+	}
+	return data, err
+}
+
+func readHead(dir int, name string, buf []byte) ([]byte, error) {
 	fd, err := open(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, err
@@ -232,11 +243,25 @@ func readAttribute(dir int, name string, buf []byte) ([]byte, error) {
 			continue
 		case err != nil:
 			return nil, err
-		case n == len(buf):
-			return nil, errTooLong
 		}
 		return buf[:n], nil
 	}
+}
+
+// ReadHead is ReadAttribute for the start of a file: as much as buf holds.
+func (d *Dir) ReadHead(name string, buf []byte) ([]byte, error) {
+	data, err := readHead(d.fd, name, buf)
+	d.root.recordAttribute(d.name, name, data, err)
+	return data, err
+}
+
+// Exists reports whether the directory has a file of this name, which may be one that cannot be
+// read.
+func (d *Dir) Exists(name string) (bool, error) {
+	var stat unix.Stat_t
+	err := unix.Fstatat(d.fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	d.root.recordAttribute(d.name, name, nil, err)
+	return IfPresent(err == nil, err)
 }
 
 // Readlink returns the unresolved target of a symbolic link. The error is EINVAL if name is not

@@ -40,8 +40,8 @@ func Metrics(m machine.Machine) (samples []metrics.Sample) {
 	if v.Devices.Seen() {
 		samples = append(samples, v.functionSamples()...)
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(m.Errors), pci.Address.Compare) {
-		e := m.Errors[a]
+	for _, a := range slices.SortedFunc(maps.Keys(m.Inspected), pci.Address.Compare) {
+		e := m.Inspected[a].Errors
 		for _, s := range []struct {
 			severity string
 			count    *uint64

@@ -113,7 +113,6 @@ type Judged struct {
 	Guests    pci.Devices                    // the functions that are, or would be, assigned to guests
 	Inspected map[pci.Address]pci.Inspection // of functions for guests
 	Links     map[pci.Address]pci.PCIeLink   // of GPUs for guests
-	Errors    map[pci.Address]pci.Errors     // of functions for guests
 	// SwitchedOff are bridges above GPUs for guests without the access control that groups rely on.
 	SwitchedOff []pci.Address
 	// Open are the IOMMU groups that a process has open. They are read if a function is bound to a

@@ -40,10 +40,10 @@ func TestJudgeLinks(t *testing.T) {
 		}
 		root := hosttest.Lay(t, tree)
 		devices := hosttest.Devices(t, root)
-		l := pci.ReadPCIeLink(root, &devices[1])
-		f := machine.JudgeLinks(map[pci.Address]pci.PCIeLink{devices[1].Address: l}, "a GPU", machine.SlowCopies)[0]
-		if f.Seen != test.want || l.Err != nil {
-			t.Errorf("%s: %q, %v; want %q", test.name, f.Seen, l.Err, test.want)
+		links := pci.ReadPCIeLinks(root, devices[1:])
+		f := machine.JudgeLinks(links, "a GPU", machine.SlowCopies)[0]
+		if err := links[devices[1].Address].Err; f.Seen != test.want || err != nil {
+			t.Errorf("%s: %q, %v; want %q", test.name, f.Seen, err, test.want)
 		}
 		if f.Status == host.Warn && (f.Effect != machine.SlowCopies || !strings.HasSuffix(f.File, "/0000:01:00.0/current_link_width")) {
 			t.Errorf("%s: file %s, %s", test.name, f.File, f.Effect)

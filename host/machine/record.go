@@ -183,30 +183,25 @@ func ReadBootTime(root host.Root) Look[time.Time] {
 func (o *observer) inspect() {
 	o.Guests = o.forGuests()
 	borrowed := false
-	var addresses []pci.Address
 	for _, d := range o.Guests {
-		addresses = append(addresses, d.Address)
 		f := o.Recorded(d.Address)
 		borrowed = borrowed || f != nil && f.MayBeBorrowed(d.DriverName())
 	}
-	inspected, err := pci.Inspect(o.root, addresses)
+	inspected, err := pci.Inspect(o.root, o.Guests)
 	if err != nil {
 		o.warn(strings.Split(err.Error(), "\n")...)
 	}
 	o.Inspected = inspected
-	o.Links, o.Errors = map[pci.Address]pci.PCIeLink{}, map[pci.Address]pci.Errors{}
-	var grouped []pci.Device
+	var linked, grouped []pci.Device
 	for _, d := range o.Guests {
 		if d.IsGPU() && !d.IsVF() {
-			o.Links[d.Address] = pci.ReadPCIeLink(o.root, &d)
+			linked = append(linked, d)
 		}
 		if d.IsGPU() && d.IOMMUGroup != nil {
 			grouped = append(grouped, d)
 		}
-		if o.Errors[d.Address], err = pci.ReadErrors(o.root, d.Address); err != nil {
-			o.warn(strings.Split(err.Error(), "\n")...)
-		}
 	}
+	o.Links = pci.ReadPCIeLinks(o.root, linked)
 	if o.SwitchedOff, err = o.Devices.Value.SwitchedOff(o.root, grouped); err != nil {
 		o.warn(strings.Split(err.Error(), "\n")...)
 	}

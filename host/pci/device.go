@@ -60,7 +60,8 @@ type Device struct {
 	// PCI functions.
 	NVSwitchManager host.Bool `json:"nvswitch_manager,omitempty"`
 
-	whole       bool // everything was read, not only what identifies the function
+	link        string // where its entry in the list of functions leads, "" if that is no link
+	whole       bool   // everything was read, not only what identifies the function
 	groupUnread bool
 	driverErr   error // see DriverErr
 	vpdUnread   bool

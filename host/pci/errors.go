@@ -3,7 +3,6 @@ package pci
 import (
 	"errors"
 	"fmt"
-	"path"
 	"strconv"
 	"strings"
 
@@ -19,19 +18,18 @@ type Errors struct {
 	Correctable, NonFatal, Fatal *uint64
 }
 
-// ReadErrors reads the numbers of errors of a function.
+// readErrors reads the numbers of errors of a function.
 //
 // Errors: each file that cannot be read or is malformed; its number is nil.
-func ReadErrors(root host.Root, a Address) (e Errors, err error) {
+func (f function) readErrors(e *Errors) (err error) {
 	read := func(name, total string) *uint64 {
-		file := "/" + path.Join(devicesDir, a.String(), name)
-		data, readErr := root.ReadFile(file)
+		data, readErr := f.dir.ReadAttribute(name, f.buf)
 		if host.IsAbsent(readErr) {
 			return nil
 		}
 		n, readErr := totalOf(data, total, readErr)
 		if readErr != nil {
-			err = errors.Join(err, host.OfFile(file, readErr))
+			err = errors.Join(err, f.fault(name, readErr))
 			return nil
 		}
 		return &n
@@ -39,7 +37,7 @@ func ReadErrors(root host.Root, a Address) (e Errors, err error) {
 	e.Correctable = read("aer_dev_correctable", "TOTAL_ERR_COR")
 	e.NonFatal = read("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL")
 	e.Fatal = read("aer_dev_fatal", "TOTAL_ERR_FATAL")
-	return e, err
+	return err
 }
 
 // totalOf returns the number in the line of a total. Other lines are of single errors.

@@ -9,9 +9,9 @@ import (
 	"gpustack/host/pci"
 )
 
-// TestReadErrors: absent, malformed and unreadable numbers of errors are different answers, and
+// TestErrors: absent, malformed and unreadable numbers of errors are different answers, and
 // none of them is 0.
-func TestReadErrors(t *testing.T) {
+func TestErrors(t *testing.T) {
 	t.Parallel()
 	const (
 		folder = "/sys/bus/pci/devices/0000:84:00.0/"
@@ -33,7 +33,7 @@ func TestReadErrors(t *testing.T) {
 			folder + `aer_dev_correctable: TOTAL_ERR_COR is "many", which is not a number` + "\n" + folder + "aer_dev_fatal: has no TOTAL_ERR_FATAL"},
 		"negative": {map[string]string{"fatal": "TOTAL_ERR_FATAL -1\n"}, pci.Errors{}, folder + `aer_dev_fatal: TOTAL_ERR_FATAL is "-1", which is not a number`},
 		"unreadable": {map[string]string{"correctable": "/", "nonfatal": nonfatal}, pci.Errors{NonFatal: number(1)},
-			folder + "aer_dev_correctable: not a regular file"},
+			folder + "aer_dev_correctable: is a directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,8 +49,9 @@ func TestReadErrors(t *testing.T) {
 				}
 				hosttest.NoError(t, err)
 			}
-			root := hosttest.Root(t, dir)
-			got, err := pci.ReadErrors(root, pci.Address{Bus: 0x84})
+			at84 := pci.Address{Bus: 0x84}
+			inspected, err := pci.Inspect(hosttest.Root(t, dir), []pci.Device{{Address: at84}})
+			got := inspected[at84].Errors
 			text := ""
 			if err != nil {
 				text = err.Error()

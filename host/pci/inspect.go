@@ -20,11 +20,13 @@ type Inspection struct {
 	// Answers is No if the configuration space reads as all ones, as that of a card does which has
 	// fallen off the bus. It is Unknown if the kernel does not show it.
 	Answers host.Bool
-	// Resets reports whether the kernel can reset this function alone.
+	// Resets reports whether the kernel can reset this function alone, where it does not show the
+	// methods.
 	Resets bool
 	// BARs are the memory regions that the function requests. They are nil if the kernel does not
 	// show them.
-	BARs []BAR
+	BARs   []BAR
+	Errors Errors
 }
 
 // BAR is a memory region of a function.
@@ -38,43 +40,92 @@ type BAR struct {
 	Unplaced     bool `json:"unplaced"` // the host has assigned no address
 }
 
-// Inspect reads an Inspection of each function (Linux, Documentation/ABI/testing/sysfs-bus-pci and
-// Documentation/PCI/sysfs-pci.rst). A value that the kernel does not show is no error.
-func Inspect(root host.Root, functions []Address) (map[Address]Inspection, error) {
-	inspected := make(map[Address]Inspection, len(functions))
+// Inspect reads an Inspection of each device (Linux,
+// Documentation/ABI/testing/sysfs-bus-pci and Documentation/PCI/sysfs-pci.rst). A value that the
+// kernel does not show is no error.
+func Inspect(root host.Root, devices []Device) (map[Address]Inspection, error) {
+	inspected := make(map[Address]Inspection, len(devices))
+	all := openFunctions(root)
+	defer all.close()
 	var errs []error
-	for _, a := range functions {
-		i, err := inspect(root, path.Join(devicesDir, a.String()))
-		inspected[a] = i
-		errs = append(errs, err)
+	for i := range devices {
+		var in Inspection
+		errs = append(errs, all.visit(devices[i].Address, devices[i].link, func(f function) error { return f.inspect(&in, devices[i].ResetMethods != nil) }))
+		inspected[devices[i].Address] = in
 	}
 	return inspected, errors.Join(errs...)
 }
 
-// inspect inspects the function whose folder is dir.
-func inspect(root host.Root, dir string) (i Inspection, err error) {
-	fault := func(name string, err error) error {
-		if err == nil || host.IsAbsent(err) {
-			return nil
-		}
-		return host.OfFile(path.Join(dir, name), err)
-	}
+func (f function) inspect(i *Inspection, tells bool) error {
 	// The standard header, which all users may read. In that of a virtual function, the ids
 	// read as all ones, other fields do not (SR-IOV specification, 3.4.1).
-	const headerSize = 64
-	header, configErr := root.ReadHead(path.Join(dir, "config"), headerSize)
+	header, configErr := f.dir.ReadHead("config", make([]byte, 64))
 	if configErr == nil && len(header) > 0 {
 		i.Answers = host.BoolOf(bytes.Count(header, []byte{0xff}) < len(header))
 	}
-	resets, resetErr := root.Exists(path.Join(dir, "reset"))
-	i.Resets = resets
-	text, resourceErr := root.ReadHead(path.Join(dir, resource), host.MaxAttribute)
+	var resetErr error
+	if !tells { // its reset methods
+		i.Resets, resetErr = f.dir.Exists("reset")
+	}
+	text, resourceErr := f.dir.ReadAttribute(resource, f.buf)
 	if resourceErr == nil {
 		if i.BARs, resourceErr = ParseResource(string(text)); resourceErr == nil && configErr == nil {
 			i.BARs = append(i.BARs, givenUp(header, i.BARs)...)
 		}
 	}
-	return i, errors.Join(fault("config", configErr), fault("reset", resetErr), fault(resource, resourceErr))
+	return errors.Join(f.fault("config", configErr), f.fault("reset", resetErr), f.fault(resource, resourceErr), f.readErrors(&i.Errors))
+}
+
+// functions is the folder of all functions, for reading files of some that Scan does not read.
+type functions struct {
+	dir *host.Dir
+	err error
+	buf []byte
+}
+
+// function is the folder of one.
+type function struct {
+	dir  *host.Dir
+	name string
+	buf  []byte
+}
+
+func openFunctions(root host.Root) functions {
+	dir, err := root.OpenDir(devicesDir)
+	return functions{dir, err, make([]byte, host.MaxAttribute+1)}
+}
+
+func (all functions) close() {
+	if all.err == nil {
+		all.dir.Close() //nolint:errcheck // only read from
+	}
+}
+
+// visit calls read with a function's folder, if there is one. link is where its entry
+// leads, "" if that is unknown.
+func (all functions) visit(a Address, link string, read func(function) error) error {
+	f := function{name: path.Join(devicesDir, a.String()), buf: all.buf}
+	err := all.err
+	switch {
+	case err != nil:
+	case link == "":
+		f.dir, _, err = all.dir.Enter(a.String())
+	default:
+		f.dir, err = all.dir.EntryTo(a.String(), link).Open()
+	}
+	if err != nil {
+		return f.fault("", err)
+	}
+	defer f.dir.Close() //nolint:errcheck // only read from
+	return read(f)
+}
+
+// fault returns the error of a file, nil if it is absent.
+func (f function) fault(name string, err error) error {
+	if host.IsAbsent(err) {
+		return nil
+	}
+	return host.OfFile(path.Join(f.name, name), err)
 }
 
 // Flags of a region (Linux, include/linux/ioport.h: IORESOURCE_MEM, _PREFETCH, _MEM_64

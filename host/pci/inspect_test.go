@@ -47,12 +47,12 @@ func TestInspect(t *testing.T) {
 		{"a region that ends before it begins", "-- " + dir + "resource --\n0x2 0x1 0x200\n",
 			`answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/resource: not a region: "0x2 0x1 0x200"`},
 		{"files that cannot be read", "mkdir " + dir + "config\nmkdir " + dir + "resource\n-- x --\n",
-			"answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/config: not a regular file\n" +
-				"/sys/bus/pci/devices/0000:01:00.0/resource: not a regular file"},
+			"answers unknown, resets false, BARs null; /sys/bus/pci/devices/0000:01:00.0/config: is a directory\n" +
+				"/sys/bus/pci/devices/0000:01:00.0/resource: is a directory"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := hosttest.Address(t, "0000:01:00.0")
-			all, err := pci.Inspect(hosttest.Lay(t, test.tree), []pci.Address{a})
+			all, err := pci.Inspect(hosttest.Lay(t, test.tree), []pci.Device{{Address: a}})
 			i := all[a]
 			answers, bars := i.Answers, "null"
 			if i.BARs != nil {

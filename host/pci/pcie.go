@@ -19,22 +19,34 @@ type PCIeLink struct {
 	Err             error
 }
 
-// ReadPCIeLink reads the PCIe link of a function. A virtual function has none of its own.
-func ReadPCIeLink(root host.Root, d *Device) (l PCIeLink) {
-	read := func(a Address, name string) string {
-		file := "/" + path.Join(devicesDir, a.String(), name)
-		data, err := root.ReadFile(file)
-		if err != nil && !host.IsAbsent(err) {
-			l.Err = errors.Join(l.Err, err)
+// ReadPCIeLinks reads the PCIe link of each device. A virtual function has none of its own.
+func ReadPCIeLinks(root host.Root, devices []Device) map[Address]PCIeLink {
+	links := make(map[Address]PCIeLink, len(devices))
+	all := openFunctions(root)
+	defer all.close()
+	for i := range devices {
+		var l PCIeLink
+		l.Err = all.visit(devices[i].Address, devices[i].link, func(f function) error {
+			return errors.Join(f.word("current_link_width", &l.Width), f.word("max_link_width", &l.MaxWidth),
+				f.word("current_link_speed", &l.Speed), f.word("max_link_speed", &l.MaxSpeed))
+		})
+		if above := devices[i].Parent; above != nil {
+			l.Err = errors.Join(l.Err, all.visit(*above, path.Dir(devices[i].link), func(f function) error {
+				return errors.Join(f.word("max_link_width", &l.SlotWidth), f.word("max_link_speed", &l.SlotSpeed))
+			}))
 		}
-		return strings.TrimSpace(string(data))
+		links[devices[i].Address] = l
 	}
-	l.Width, l.MaxWidth = read(d.Address, "current_link_width"), read(d.Address, "max_link_width")
-	l.Speed, l.MaxSpeed = read(d.Address, "current_link_speed"), read(d.Address, "max_link_speed")
-	if above := d.Parent; above != nil {
-		l.SlotWidth, l.SlotSpeed = read(*above, "max_link_width"), read(*above, "max_link_speed")
+	return links
+}
+
+// word reads a file without the spaces around its text.
+func (f function) word(name string, text *string) error {
+	data, err := f.dir.ReadAttribute(name, f.buf)
+	if err == nil {
+		*text = strings.TrimSpace(string(data))
 	}
-	return l
+	return f.fault(name, err)
 }
 
 // Lanes returns the number of lanes in use, and how many the function and the slot support. The

@@ -29,11 +29,19 @@ type Options struct {
 	// all. Scan reads these, NVIDIA's GPUs and all functions that share a slot or an IOMMU group with
 	// one of them. Of other functions only Address, Class, the ids, Modalias, IOMMUGroup,
 	// GroupMembers, Parent, Controller and the names are set.
-	Needs func([]Device) func(*Device) bool
-	// BARs asks for the memory regions of GPUs, which decide what firmware guests need: one more
-	// file of each.
-	BARs bool
+	Needs  func([]Device) func(*Device) bool
+	Detail Detail // how much is read of each of these
 }
+
+// Detail is how much Scan reads of the functions that it reads whole.
+type Detail int
+
+// The details.
+const (
+	Usual       Detail = iota // all but memory regions
+	ForTable                  // neither what only documents show: revision, driver override and reset methods
+	ForDocument               // the memory regions of GPUs too, which decide what firmware guests need
+)
 
 // Scan returns every function below root, ordered by address, and warnings about entries that are
 // not functions. If the list itself cannot be read, it returns an error and no devices.
@@ -64,7 +72,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 		return nil, nil, host.OfFile(devicesDir, err)
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	s := scanner{dir: dir, devices: devices, bars: opts.BARs}
+	s := scanner{dir: dir, devices: devices, detail: opts.Detail}
 	s.identify(opts.Needs == nil)
 	if opts.Needs != nil {
 		needs := opts.Needs(devices)
@@ -89,7 +97,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 type scanner struct {
 	dir     *host.Dir
 	devices Devices
-	bars    bool
+	detail  Detail
 }
 
 // identify reads of each function what identifies it and its IOMMU group; of NVIDIA's GPUs, and
@@ -154,7 +162,7 @@ func (s *scanner) parallel(count int, read func(r *reader, n int)) {
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
-			r := reader{devices: s.dir, bars: s.bars, buf: make([]byte, host.MaxAttribute+1)}
+			r := reader{devices: s.dir, detail: s.detail, buf: make([]byte, host.MaxAttribute+1)}
 			for n := w; n < count; n += workers {
 				read(&r, n)
 			}
@@ -189,7 +197,7 @@ const (
 // reader reads one function at a time.
 type reader struct {
 	devices *host.Dir
-	bars    bool // the memory regions of GPUs are read
+	detail  Detail
 	buf     []byte
 
 	d      *Device   // the current function
@@ -239,6 +247,7 @@ func (r *reader) read(d *Device, whole bool) {
 		return
 	}
 	target := entry.Target()
+	d.link = target
 	if target != "" && path.Base(target) != name {
 		r.warn("", fmt.Errorf("leads to %s", target))
 	}
@@ -268,7 +277,7 @@ func (r *reader) readRest(d *Device) {
 		return
 	}
 	r.d = d
-	dir, _, err := r.devices.Enter(d.Address.String())
+	dir, err := r.devices.EntryTo(d.Address.String(), d.link).Open()
 	if !r.enter(dir, err) {
 		return
 	}
@@ -368,18 +377,14 @@ func (r *reader) complete() {
 		there, err := r.dir.Which(r.buf, optional...)
 		r.there, r.unlisted = there, err != nil
 	}
-	d.Revision, _ = file(r, revision, &v.revision, parseRevision)
-	if d.DriverOverride, _ = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
-		d.DriverOverride = nil // the kernel's text for an unset override
+	if r.detail != ForTable {
+		r.readUntabled(v)
 	}
 	if d.NUMANode, _ = file(r, numaNode, &v.numaNode, parseNUMANode); v.numaNode == noNUMANode {
 		d.NUMANode = nil
 	}
 	if d.mayBeVGA() && r.has(bootVGA) {
 		_, _ = file(r, bootVGA, &d.BootVGA, parseBool)
-	}
-	if methods, _ := file(r, resetMethod, &v.resetMethods, parseWords); methods != nil {
-		d.ResetMethods = v.resetMethods
 	}
 	d.Driver, d.driverErr = readLink(r, driver, &v.driver, parseText)
 	var pfUnread, totalUnread, numUnread bool
@@ -397,9 +402,6 @@ func (r *reader) complete() {
 	if v.role, v.deviceType = d.SRIOV.role(pfUnread || totalUnread); v.role != "" {
 		d.SRIOV.Role, d.DeviceType = &v.role, &v.deviceType
 	}
-	if r.bars && d.IsGPU() {
-		_, _ = file(r, resource, &d.BARs, ParseResource)
-	}
 	d.mediates = d.IsGPU() && r.has(mediatedTypesDir)
 	if d.IsDisplay() && !d.IsVF() {
 		for _, name := range consoleEntries {
@@ -410,6 +412,21 @@ func (r *reader) complete() {
 	}
 	d.sriovUnread = pfUnread || totalUnread || numUnread
 	d.Candidate = d.IsNVIDIAGPU() && v.role != RoleVF
+}
+
+// readUntabled reads the properties that no table shows.
+func (r *reader) readUntabled(v *properties) {
+	d := r.d
+	d.Revision, _ = file(r, revision, &v.revision, parseRevision)
+	if d.DriverOverride, _ = file(r, driverOverride, &v.override, parseText); v.override == "(null)" {
+		d.DriverOverride = nil // the kernel's text for an unset override
+	}
+	if methods, _ := file(r, resetMethod, &v.resetMethods, parseWords); methods != nil {
+		d.ResetMethods = v.resetMethods
+	}
+	if r.detail == ForDocument && d.IsGPU() {
+		_, _ = file(r, resource, &d.BARs, ParseResource)
+	}
 }
 
 // optional are the entries that has is asked for.

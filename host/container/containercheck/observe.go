@@ -2,6 +2,7 @@ package containercheck
 
 import (
 	"errors"
+	"slices"
 
 	"gpustack/host"
 	"gpustack/host/cdi"
@@ -72,12 +73,9 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	guests, containers, err := machine.ReadRecord(root)
 	m.Contract = machine.Saw(machine.ContractFile, guests, err)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
-	m.Links = map[pci.Address]pci.PCIeLink{}
-	for _, d := range devices.Value {
-		if d.IsNVIDIAGPU() && !d.IsVF() && guests.At(d.Address) == nil {
-			m.Links[d.Address] = pci.ReadPCIeLink(root, &d)
-		}
-	}
+	m.Links = pci.ReadPCIeLinks(root, slices.DeleteFunc(slices.Clone(devices.Value), func(d pci.Device) bool {
+		return !d.IsNVIDIAGPU() || d.IsVF() || guests.At(d.Address) != nil
+	}))
 	if containers != nil {
 		for _, f := range containers.Files {
 			m.Files = append(m.Files, machine.ReadHash(root, f.Name))

@@ -139,13 +139,13 @@ func readWord(root host.Root, file string) machine.Look[string] {
 
 // readLinks reads the PCIe links of adapters that are physical functions.
 func readLinks(root host.Root, s rdma.Stack) map[pci.Address]pci.PCIeLink {
-	links := map[pci.Address]pci.PCIeLink{}
+	var linked []pci.Device
 	for _, a := range s.Adapters {
 		if a.Function != nil && !a.IsVF() {
-			links[*a.Address] = pci.ReadPCIeLink(root, a.Function)
+			linked = append(linked, *a.Function)
 		}
 	}
-	return links
+	return pci.ReadPCIeLinks(root, linked)
 }
 
 // preparedAt returns when the record was last written, as the journal shows it. Without the

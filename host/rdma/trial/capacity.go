@@ -49,7 +49,8 @@ func readHardware(root host.Root, target Target) Hardware {
 	if gbps, encoding, ok := target.Port.DataRate(); ok {
 		h.Port = &Capacity{target.Port.Rate, gbps, encoding}
 	}
-	link := pci.ReadPCIeLink(root, &pci.Device{Address: host.Or(a.PF, *a.Address)})
+	with := host.Or(a.PF, *a.Address)
+	link := pci.ReadPCIeLinks(root, []pci.Device{{Address: with}})[with]
 	if gbps, encoding, ok := link.Rate(); ok {
 		h.Link = &Capacity{"x" + link.Width + " " + link.Speed, gbps, encoding}
 	}
