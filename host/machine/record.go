@@ -183,17 +183,10 @@ func ReadBootTime(root host.Root) Look[time.Time] {
 func (o *observer) inspect() {
 	o.Guests = o.forGuests()
 	borrowed := false
+	var linked, grouped []pci.Device
 	for _, d := range o.Guests {
 		f := o.Recorded(d.Address)
 		borrowed = borrowed || f != nil && f.MayBeBorrowed(d.DriverName())
-	}
-	inspected, err := pci.Inspect(o.root, o.Guests)
-	if err != nil {
-		o.warn(strings.Split(err.Error(), "\n")...)
-	}
-	o.Inspected = inspected
-	var linked, grouped []pci.Device
-	for _, d := range o.Guests {
 		if d.IsGPU() && !d.IsVF() {
 			linked = append(linked, d)
 		}
@@ -201,10 +194,14 @@ func (o *observer) inspect() {
 			grouped = append(grouped, d)
 		}
 	}
-	o.Links = pci.ReadPCIeLinks(o.root, linked)
-	if o.SwitchedOff, err = o.Devices.Value.SwitchedOff(o.root, grouped); err != nil {
-		o.warn(strings.Split(err.Error(), "\n")...)
+	inspected, warnings := pci.Inspect(o.root, o.Guests)
+	bridges, err := o.Devices.Value.SwitchedOff(o.root, grouped)
+	if err != nil {
+		warnings = append(warnings, strings.Split(err.Error(), "\n")...)
 	}
+	o.Inspected, o.SwitchedOff = inspected, bridges
+	o.warn(warnings...)
+	o.Links = pci.ReadPCIeLinks(o.root, linked)
 	if !borrowed {
 		return
 	}

@@ -1,12 +1,9 @@
 package pci
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-
-	"gpustack/host"
 )
 
 // Errors are the numbers of errors of a function's PCIe link that the kernel has counted since it
@@ -19,33 +16,21 @@ type Errors struct {
 }
 
 // readErrors reads the numbers of errors of a function.
-//
-// Errors: each file that cannot be read or is malformed; its number is nil.
-func (f function) readErrors(e *Errors) (err error) {
+func (r *reader) readErrors() Errors {
 	read := func(name, total string) *uint64 {
-		data, readErr := f.dir.ReadAttribute(name, f.buf)
-		if host.IsAbsent(readErr) {
-			return nil
-		}
-		n, readErr := totalOf(data, total, readErr)
-		if readErr != nil {
-			err = errors.Join(err, f.fault(name, readErr))
-			return nil
-		}
-		return &n
+		n, _ := file(r, name, new(uint64), func(text string) (uint64, error) { return totalOf(text, total) })
+		return n
 	}
-	e.Correctable = read("aer_dev_correctable", "TOTAL_ERR_COR")
-	e.NonFatal = read("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL")
-	e.Fatal = read("aer_dev_fatal", "TOTAL_ERR_FATAL")
-	return err
+	return Errors{
+		Correctable: read("aer_dev_correctable", "TOTAL_ERR_COR"),
+		NonFatal:    read("aer_dev_nonfatal", "TOTAL_ERR_NONFATAL"),
+		Fatal:       read("aer_dev_fatal", "TOTAL_ERR_FATAL"),
+	}
 }
 
 // totalOf returns the number in the line of a total. Other lines are of single errors.
-func totalOf(data []byte, total string, err error) (uint64, error) {
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(data)) {
+func totalOf(text, total string) (uint64, error) {
+	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, total+" "); ok {
 			n, err := strconv.ParseUint(strings.TrimSuffix(value, "\n"), 10, 64)
 			if err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,92 +39,59 @@ type BAR struct {
 	Unplaced     bool `json:"unplaced"` // the host has assigned no address
 }
 
-// Inspect reads an Inspection of each device (Linux,
-// Documentation/ABI/testing/sysfs-bus-pci and Documentation/PCI/sysfs-pci.rst). A value that the
-// kernel does not show is no error.
-func Inspect(root host.Root, devices []Device) (map[Address]Inspection, error) {
-	inspected := make(map[Address]Inspection, len(devices))
-	all := openFunctions(root)
-	defer all.close()
-	var errs []error
-	for i := range devices {
-		var in Inspection
-		errs = append(errs, all.visit(devices[i].Address, devices[i].link, func(f function) error { return f.inspect(&in, devices[i].ResetMethods != nil) }))
-		inspected[devices[i].Address] = in
-	}
-	return inspected, errors.Join(errs...)
+// Inspect reads an Inspection of each device (Linux, Documentation/ABI/testing/sysfs-bus-pci and
+// Documentation/PCI/sysfs-pci.rst), and warnings. A value that the kernel does not show is none.
+func Inspect(root host.Root, devices []Device) (map[Address]Inspection, []string) {
+	inspected, warnings := revisit(root, devices, (*reader).inspect)
+	return inspected, slices.Concat(warnings...)
 }
 
-func (f function) inspect(i *Inspection, tells bool) error {
+func (r *reader) inspect() (i Inspection) {
 	// The standard header, which all users may read. In that of a virtual function, the ids
 	// read as all ones, other fields do not (SR-IOV specification, 3.4.1).
-	header, configErr := f.dir.ReadHead("config", make([]byte, 64))
-	if configErr == nil && len(header) > 0 {
+	header, err := r.dir.ReadHead("config", make([]byte, 64))
+	if _, unread := known(r, "config", &header, err); !unread && len(header) > 0 {
 		i.Answers = host.BoolOf(bytes.Count(header, []byte{0xff}) < len(header))
 	}
-	var resetErr error
-	if !tells { // its reset methods
-		i.Resets, resetErr = f.dir.Exists("reset")
+	if r.d.ResetMethods == nil {
+		i.Resets, err = r.dir.Exists("reset")
+		known(r, "reset", &i.Resets, err)
 	}
-	text, resourceErr := f.dir.ReadAttribute(resource, f.buf)
-	if resourceErr == nil {
-		if i.BARs, resourceErr = ParseResource(string(text)); resourceErr == nil && configErr == nil {
-			i.BARs = append(i.BARs, givenUp(header, i.BARs)...)
+	if _, unread := file(r, resource, &i.BARs, ParseResource); !unread && i.BARs != nil {
+		i.BARs = append(i.BARs, givenUp(header, i.BARs)...)
+	}
+	i.Errors = r.readErrors()
+	return i
+}
+
+// revisit reads a value of each device from files in its folder that Scan does not read. It also
+// returns the warnings of each, in the order of the devices.
+func revisit[T any](root host.Root, devices []Device, read func(*reader) T) (map[Address]T, [][]string) {
+	warnings, values := make([][]string, len(devices)), make([]T, len(devices))
+	dir, openErr := root.OpenDir(devicesDir)
+	if openErr == nil {
+		defer dir.Close() //nolint:errcheck // only read from
+	}
+	s := scanner{dir: dir, devices: devices}
+	s.parallel(len(devices), func(r *reader, i int) {
+		d, err := devices[i], openErr
+		d.Warnings = nil
+		r.d = &d
+		var folder *host.Dir
+		if err == nil {
+			folder, err = dir.EntryTo(d.Address.String(), d.link).Open()
 		}
+		if r.enter(folder, err) {
+			values[i] = read(r)
+			folder.Close() //nolint:errcheck // only read from
+		}
+		warnings[i] = d.Warnings
+	})
+	found := make(map[Address]T, len(devices))
+	for i, d := range devices {
+		found[d.Address] = values[i]
 	}
-	return errors.Join(f.fault("config", configErr), f.fault("reset", resetErr), f.fault(resource, resourceErr), f.readErrors(&i.Errors))
-}
-
-// functions is the folder of all functions, for reading files of some that Scan does not read.
-type functions struct {
-	dir *host.Dir
-	err error
-	buf []byte
-}
-
-// function is the folder of one.
-type function struct {
-	dir  *host.Dir
-	name string
-	buf  []byte
-}
-
-func openFunctions(root host.Root) functions {
-	dir, err := root.OpenDir(devicesDir)
-	return functions{dir, err, make([]byte, host.MaxAttribute+1)}
-}
-
-func (all functions) close() {
-	if all.err == nil {
-		all.dir.Close() //nolint:errcheck // only read from
-	}
-}
-
-// visit calls read with a function's folder, if there is one. link is where its entry
-// leads, "" if that is unknown.
-func (all functions) visit(a Address, link string, read func(function) error) error {
-	f := function{name: path.Join(devicesDir, a.String()), buf: all.buf}
-	err := all.err
-	switch {
-	case err != nil:
-	case link == "":
-		f.dir, _, err = all.dir.Enter(a.String())
-	default:
-		f.dir, err = all.dir.EntryTo(a.String(), link).Open()
-	}
-	if err != nil {
-		return f.fault("", err)
-	}
-	defer f.dir.Close() //nolint:errcheck // only read from
-	return read(f)
-}
-
-// fault returns the error of a file, nil if it is absent.
-func (f function) fault(name string, err error) error {
-	if host.IsAbsent(err) {
-		return nil
-	}
-	return host.OfFile(path.Join(f.name, name), err)
+	return found, warnings
 }
 
 // Flags of a region (Linux, include/linux/ioport.h: IORESOURCE_MEM, _PREFETCH, _MEM_64

@@ -2,7 +2,6 @@ package pci
 
 import (
 	"errors"
-	"path"
 	"strconv"
 	"strings"
 
@@ -21,32 +20,23 @@ type PCIeLink struct {
 
 // ReadPCIeLinks reads the PCIe link of each device. A virtual function has none of its own.
 func ReadPCIeLinks(root host.Root, devices []Device) map[Address]PCIeLink {
-	links := make(map[Address]PCIeLink, len(devices))
-	all := openFunctions(root)
-	defer all.close()
-	for i := range devices {
-		var l PCIeLink
-		l.Err = all.visit(devices[i].Address, devices[i].link, func(f function) error {
-			return errors.Join(f.word("current_link_width", &l.Width), f.word("max_link_width", &l.MaxWidth),
-				f.word("current_link_speed", &l.Speed), f.word("max_link_speed", &l.MaxSpeed))
-		})
-		if above := devices[i].Parent; above != nil {
-			l.Err = errors.Join(l.Err, all.visit(*above, path.Dir(devices[i].link), func(f function) error {
-				return errors.Join(f.word("max_link_width", &l.SlotWidth), f.word("max_link_speed", &l.SlotSpeed))
-			}))
+	links, warnings := revisit(root, devices, func(r *reader) (l PCIeLink) {
+		file(r, "current_link_width", &l.Width, parseText)
+		file(r, "current_link_speed", &l.Speed, parseText)
+		file(r, "max_link_width", &l.MaxWidth, parseText)
+		file(r, "max_link_speed", &l.MaxSpeed, parseText)
+		file(r, "../max_link_width", &l.SlotWidth, parseText) // of the bridge above
+		file(r, "../max_link_speed", &l.SlotSpeed, parseText)
+		return l
+	})
+	for i, d := range devices {
+		if len(warnings[i]) > 0 {
+			l := links[d.Address]
+			l.Err = errors.New(strings.Join(warnings[i], "; "))
+			links[d.Address] = l
 		}
-		links[devices[i].Address] = l
 	}
 	return links
-}
-
-// word reads a file without the spaces around its text.
-func (f function) word(name string, text *string) error {
-	data, err := f.dir.ReadAttribute(name, f.buf)
-	if err == nil {
-		*text = strings.TrimSpace(string(data))
-	}
-	return f.fault(name, err)
 }
 
 // Lanes returns the number of lanes in use, and how many the function and the slot support. The
