@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -52,7 +53,7 @@ func (r *Repairer) cell(u *cleanup.Unit) (novadb.Cell, error) {
 }
 
 // sameDatabase returns an error unless the unit's rows are in this database: ids count from 1 in
-// each database.
+// each database, and clouds have the same names of databases and the same addresses.
 func sameDatabase(ctx context.Context, q novadb.Querier, u *cleanup.Unit) error {
 	var name string
 	if err := novadb.QueryRow(ctx, q, "the database", []any{&name}, "SELECT DATABASE()"); err != nil {
@@ -64,15 +65,16 @@ func sameDatabase(ctx context.Context, q novadb.Querier, u *cleanup.Unit) error 
 	archived := true
 	for _, d := range u.Devices {
 		var node int64
-		var address string
-		err := novadb.QueryRow(ctx, q, "pci_devices", []any{&node, &address}, "SELECT compute_node_id, address FROM pci_devices WHERE id = ?", d.ID)
+		var address, of string
+		err := novadb.QueryRow(ctx, q, "pci_devices", []any{&node, &address, &of}, "SELECT compute_node_id, address, COALESCE(compute_nodes.host, ?) "+
+			"FROM pci_devices LEFT JOIN compute_nodes ON compute_nodes.id = compute_node_id WHERE pci_devices.id = ?", d.Host, d.ID)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			continue
 		case err != nil:
 			return err
-		case node != d.Node || address != d.Address:
-			return fmt.Errorf("%s: %w: row %d of pci_devices is another device", name, errOtherDatabase, d.ID)
+		case node != d.Node || address != d.Address || cleanup.KeyOf(of) != cleanup.KeyOf(d.Host):
+			return fmt.Errorf("%s: %w: row %d of pci_devices is %s of %s", name, errOtherDatabase, d.ID, address, cmp.Or(of, "no host"))
 		}
 		archived = false
 	}
@@ -82,7 +84,7 @@ func sameDatabase(ctx context.Context, q novadb.Querier, u *cleanup.Unit) error 
 	var host string
 	err := novadb.QueryRow(ctx, q, "compute_nodes", []any{&host}, "SELECT COALESCE(host, '') FROM compute_nodes WHERE id = ?", u.Devices[0].Node)
 	switch {
-	case errors.Is(err, sql.ErrNoRows), err == nil && host != u.Devices[0].Host:
+	case errors.Is(err, sql.ErrNoRows), err == nil && cleanup.KeyOf(host) != cleanup.KeyOf(u.Devices[0].Host):
 		return fmt.Errorf("%s: %w, or its rows are archived", name, errOtherDatabase)
 	}
 	return err

@@ -46,10 +46,7 @@ func newApp(u *term.UI, words []string) app {
 	a.Metadata[keyUI] = u
 	u.Document.Format, u.Document.Kind, u.Words = line.Format, strings.Join(line.Path, " "), line.Shown
 	below := func(c host.Command) host.Command {
-		c = args.Below(c, line.Root)
-		if line.Release != "" && !c.IsElsewhere() && !c.HasFlag("release") && takes(a.Commands, c, "release") {
-			c = c.Flag("release", line.Release) // which the machine may not show
-		}
+		c = line.Repeat(args.Below(c, line.Root), func(flag string) bool { return takes(a.Commands, c, flag) })
 		if line.Tree != "" && c.HasFlag("root") && !c.HasFlag("dry-run") && !c.HasFlag("render") && takes(a.Commands, c, "dry-run") {
 			c = c.Flag("dry-run") // a snapshot is only read
 		}

@@ -235,6 +235,30 @@ func TestBelow(t *testing.T) {
 	}
 }
 
+// TestRepeats: commands in hints are about the cloud, the databases and the release of the command
+// line. The entry that undo names has its cloud, and URLs may have passwords.
+func TestRepeats(t *testing.T) {
+	enable, undo := host.NewCommand("nova enable").Arg("gpu1"), host.NewCommand("undo").Arg("1")
+	for _, test := range []struct {
+		line    string
+		command host.Command
+		want    string
+	}{
+		{"nova drain gpu1 --os-cloud lab --os-region-name=r1 --insecure", enable, "nova enable gpu1 --insecure --os-region-name r1 --os-cloud lab"},
+		{"nova drain gpu1 --os-cloud lab", host.NewCommand("repair-migration").Flag("instance", "u1"), "repair-migration --instance u1 --os-cloud lab"},
+		{"nova drain gpu1 --os-cloud lab", host.NewCommand("host check").Elsewhere(), "host check"},
+		{"nova drain gpu1 --os-cloud lab", enable.Flag("os-cloud", "other"), "nova enable gpu1 --os-cloud other"},
+		{"flavor create K4200:1 --os-cloud lab", undo, "undo 1"},
+		{"repair-migration --database=mysql://nova:secret@db/nova --apply", undo, "undo 1 --database URL"},
+		{"repair-migration --conf /etc/kolla/nova.conf --apply", undo, "undo 1 --conf /etc/kolla/nova.conf"},
+		{"nova check --conf compute=/etc/nova.conf", host.NewCommand("nova configure"), "nova configure"},
+	} {
+		u := testUI(t)
+		newApp(u, append([]string{"gpustack"}, strings.Fields(test.line)...))
+		hosttest.EqualIn(t, test.line, "gpustack "+test.want, strings.ReplaceAll(u.Command(test.command), "\u2800", " "))
+	}
+}
+
 // TestHelpFits: the page of --help fits a screen of 50 lines and 80 columns, that of the program 60.
 func TestHelpFits(t *testing.T) {
 	a := newApp(testUI(t), []string{"gpustack"})

@@ -36,8 +36,33 @@ type Line struct {
 	Unknown bool   // a command is unknown: there is no help to print
 	Format  string // of the output: the value of --output, of any command, or ""
 	Root    string // the value of --root, or ""
-	Release string // the value of --release, or ""
 	Tree    string // the folder into which the snapshot that --root names is unpacked, or ""
+}
+
+// Repeat adds the flags of the line without which a command that it prints would be about another
+// cloud, database or release. takes reports whether the command has a flag.
+func (l *Line) Repeat(c host.Command, takes func(flag string) bool) host.Command {
+	for _, o := range slices.Backward(l.flags) {
+		switch o.name {
+		case "os-cloud", "os-region-name", "os-cacert", "insecure":
+			if c.Name() == "undo" { // its entry has the cloud
+				continue
+			}
+		case "database", "api-database":
+			o.value = "URL" // which may have a password
+		case "conf":
+			if l.Path[0] != "repair-migration" {
+				continue
+			}
+		case "release": // which the machine may not show
+		default:
+			continue
+		}
+		if !c.IsElsewhere() && !c.HasFlag(o.name) && takes(o.name) {
+			c = c.Flag(o.name, o.value)
+		}
+	}
+	return c
 }
 
 // option is a flag as it is given.
@@ -52,7 +77,7 @@ type option struct {
 func Parse(a *cli.App, args []string) *Line {
 	line := newLine(a, args[min(1, len(args)):])
 	line.faults.command = strings.Join(append([]string{a.Name}, line.Path...), " ")
-	line.Format, line.Root, line.Release = line.last("output", "o"), line.last("root"), line.last("release")
+	line.Format, line.Root = line.last("output", "o"), line.last("root")
 	line.check()
 	tame(a, line.faults)
 	return line
