@@ -322,9 +322,20 @@ func (c *classifier) stopped() (since time.Time) {
 		return since
 	}
 	if ok, why := c.f.Proof.Stopped(c.f.Node.Host, since); !ok {
-		c.Needs, c.Reports = why+c.orOff(), []string{c.f.Node.Host}
+		c.Needs = why
+		if !c.runs() {
+			c.Needs, c.Reports = why+c.orOff(), []string{c.f.Node.Host}
+		}
 	}
 	return since
+}
+
+// runs returns whether a report shows that nova-compute of the row's host runs, though it may not
+// report to Nova: one that has lost its message queue.
+func (c *classifier) runs() bool {
+	reported, _ := c.f.Proof.Reported(c.f.Node.Host, c.changed())
+	stopped, _ := c.f.Proof.Stopped(c.f.Node.Host, c.changed())
+	return reported && !stopped
 }
 
 // changed returns the time after which reports about the row count.
@@ -496,22 +507,26 @@ const auditTime = 10 * time.Minute
 // (nova/pci/manager.py, clean_usage); while it is down, gpustack can. waits says that nova-compute
 // is up and may not have come to it yet.
 func (c *classifier) free() (waits bool) {
-	on := c.f.Node.Host
-	if !c.f.up() {
+	on, up := c.f.Node.Host, c.f.up()
+	if !up && !c.runs() {
 		c.repairs(Offline, "start nova-compute on %s, which frees the device; or free the row while nova-compute is down", on)
 		c.offline()
 		return false
 	}
 	since, known := c.freeSince()
-	if known && c.f.Now.Sub(since) <= auditTime {
+	if up && known && c.f.Now.Sub(since) <= auditTime {
 		c.repairs(ByNova, "wait: nova-compute on %s frees the device at its next audit (update_resources_interval, a minute by default)", on)
 		return true
 	}
 	// A restart frees the device whatever uses it.
 	c.Needs = c.inUse(c.changed())
-	c.Reason += "; nova-compute on " + on + " is up, but has not freed the device"
-	if known {
-		c.Reason += " for " + age(c.f.Now.Sub(since))
+	switch c.Reason += "; nova-compute on " + on; {
+	case !up:
+		c.Reason += " runs, but does not report to Nova"
+	case known:
+		c.Reason += " is up, but has not freed the device for " + age(c.f.Now.Sub(since))
+	default:
+		c.Reason += " is up, but has not freed the device"
 	}
 	c.repairs(ByNova, "if nova-compute on %s was started less than %s ago, wait for its audit; otherwise restart it: it reads the rows when it starts, and frees the device. "+
 		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", on,

@@ -94,6 +94,7 @@ type reports struct {
 	process   bool   // it is a process of the host
 	off       string // the host that is declared off
 	stayedOn  string // the host whose nova-compute has not been started since
+	runs      string // the host whose nova-compute runs, by its report
 	defective string // why no report proves absence
 }
 
@@ -130,7 +131,9 @@ func (r reports) NotRunning(host, instance string, devices []Device, since time.
 	return r.Absent(host, instance, devices, since)
 }
 
-func (r reports) Stopped(string, time.Time) (bool, string) { return true, "" }
+func (r reports) Stopped(host string, _ time.Time) (bool, string) {
+	return host != r.runs, "nova-compute is running"
+}
 
 func (r reports) Off(host string) bool { return r.off != "" && host == r.off }
 
@@ -279,6 +282,8 @@ func TestCases(t *testing.T) {
 		"A: deleted, compute down": {device: mine, instance: instance("deleted"), down: true,
 			want: "A stale offline needs no guest report of gpu1 was given; or confirmation that the host is off (--host-is-off gpu1): the instance is gone"},
 		"A: deleted, compute down, proved": {device: mine, instance: instance("deleted"), down: true, proof: ok, want: "A stale offline: the instance is gone"},
+		"A: deleted, compute silent, but running": {device: mine, instance: instance("deleted"), down: true, proof: reports{runs: "gpu1"},
+			want: "A stale nova: the instance is gone; nova-compute on gpu1 runs, but does not report to Nova"},
 		"A: deleted, and the guest still runs": {device: mine, instance: instance("deleted"), down: true,
 			proof: reports{holder: u}, want: "A suspicious: guest 1f975a18… uses the device although the instance is gone"},
 		"A: deleted, with an open migration": {device: mine, instance: instance("deleted"), migrations: move("migrating"),

@@ -253,7 +253,7 @@ func TestRepair(t *testing.T) {
 				c.Card(t, gpu1, first, "allocated", u)
 			},
 			reports: reports{"gpu1": func(t *testing.T) string { return evidence.Write(t, evidence.Report("gpu1")) }},
-			found:   []string{"gpu1 " + first + " A stale offline"}, left: []string{"gpu1 " + first + " A stale offline"}, cards: []string{"allocated " + u},
+			found:   []string{"gpu1 " + first + " A stale nova"}, left: []string{"gpu1 " + first + " A stale nova"}, cards: []string{"allocated " + u},
 		},
 		"A: forced down, but reporting": { // TestDeclaredOff: the host cannot be declared off
 			host: []HostOption{ForcedDown()},
