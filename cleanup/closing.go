@@ -344,7 +344,7 @@ func (c *classifier) kept(all []Migration, worst *Migration) {
 		return
 	case status == "" && !worst.isMove():
 		c.is(CaseStuck, Unknown, "%s is open, and records of its type must not be changed", worst)
-		c.Steps = host.Plain("see what became of it, with openstack server migration list --server")
+		c.Steps = host.Plain("see what became of it, with openstack server migration list --server " + c.f.Instance.UUID)
 		return
 	case status == "":
 		c.is(CaseStuck, Unknown, "%s is open, but the instance is in no task, and in state %s", worst, *c.f.Instance.VMState)

@@ -126,9 +126,10 @@ type arguments struct {
 }
 
 // ignored are arguments that make no difference here: character sets, autocommit and the SQL mode,
-// which every connection sets (sessionSettings), and settings of Nova's own connections.
+// which every connection sets (sessionSettings), settings of Nova's own connections, and plugins of
+// SQLAlchemy, such as devstack's dbcounter.
 var ignored = []string{"charset", "collation", "use_unicode", "binary_prefix", "local_infile", "sql_mode", "autocommit",
-	"program_name", "max_allowed_packet", "compress"}
+	"program_name", "max_allowed_packet", "compress", "plugin"}
 
 // apply applies the arguments of a URL. SQLAlchemy drops those without a value.
 func (a *arguments) apply(values url.Values) (errs []error) {

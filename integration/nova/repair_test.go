@@ -515,7 +515,8 @@ func testAllocations(t *testing.T, root, server, source string) {
 	hold(server, dest+"_0000:84:00.0")
 	hold(stranger, dest+"_0000:88:00.0")
 	want := []string{
-		dest + "_0000:84:00.0 " + server + " P suspicious: the instance is on " + source + ", and no open migration of it is to or from " + dest,
+		dest + "_0000:84:00.0 " + server + " P suspicious: the instance is on " + source + ", and no open migration of it is to or from " + dest +
+			"; that no guest uses the device is not proved: no guest report of " + dest + " was given",
 		dest + "_0000:88:00.0 " + stranger + "  unknown: no cell has an instance or a migration with this uuid: its row is purged, or the consumer is not of Nova",
 	}
 	hosttest.EqualIn(t, "want and found", want, allocationsFound(t, root))

@@ -201,17 +201,17 @@ func (l *Look) migrations(ctx context.Context, e elsewhere) error {
 	}
 	slices.SortFunc(all, func(a, b cloud.Migration) int { return a.ID - b.ID })
 	for _, m := range all {
-		t := Task{Server: m.Server, What: moveOf(m)}
+		t, left := Task{Server: m.Server, What: moveOf(m)}, host.NewCommand("repair-migration").Flag("instance", m.Server)
 		switch evacuated := m.Type == "evacuation" && m.From == l.host; {
 		case evacuated && m.Status == "done": // nova-compute destroys the server here when it starts
 			t.Remedy = host.Plain("start nova-compute of " + l.host + ": it destroys what runs there of evacuated servers")
 		case cloud.MigrationOver(m.Status), m.Status == "error": // what failed makes no progress
 			continue
 		case m.Status == "finished": // it holds devices on both hosts for as long as that takes
-			t.Remedy = host.Plain("confirm or revert it: openstack server resize confirm " + m.Server)
+			t.Remedy = host.Textf("confirm or revert it: openstack server resize confirm %s; where Nova refuses that, '%s' says what is left", m.Server, left)
 		case !e.now.IsZero() && e.now.Sub(m.Updated) > stuck:
 			t.Remedy = host.Textf("nothing has changed it since %s: '%s' says whether it was left by a failure",
-				m.Updated.UTC().Format(time.RFC3339), host.NewCommand("repair-migration").Flag("instance", m.Server))
+				m.Updated.UTC().Format(time.RFC3339), left)
 		}
 		e.left.Tasks = append(e.left.Tasks, t)
 	}
