@@ -520,14 +520,13 @@ func (c *classifier) free() (waits bool) {
 	}
 	// A restart frees the device whatever uses it.
 	c.Needs = c.inUse(c.changed())
-	switch c.Reason += "; nova-compute on " + on; {
-	case !up:
-		c.Reason += " runs, but does not report to Nova"
-	case known:
-		c.Reason += " is up, but has not freed the device for " + age(c.f.Now.Sub(since))
-	default:
-		c.Reason += " is up, but has not freed the device"
+	state := " is up, but has not freed the device"
+	if !up {
+		state = " runs, but does not report to Nova"
+	} else if known {
+		state += " for " + age(c.f.Now.Sub(since))
 	}
+	c.Reason += "; nova-compute on " + on + state
 	c.repairs(ByNova, "if nova-compute on %s was started less than %s ago, wait for its audit; otherwise restart it: it reads the rows when it starts, and frees the device. "+
 		"If the row stays, look in its log for \"Error updating resources for node %s\", and check that openstack hypervisor list has that node", on,
 		age(auditTime), c.f.Node.Name)
@@ -613,6 +612,10 @@ func (c *classifier) away() {
 		c.is(CaseElsewhere, Stale, "the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest")
 		c.Migration, c.Consequence = &evacuated.ID, takenForNothing
 		c.repairs(ByNova, "start nova-compute on %s; do not change the migration's record before", c.f.Node.Host)
+		if on := c.f.Node.Host; c.f.Proof.Off(on) {
+			c.Steps = host.Textf("%s; if the host is never started again, delete its service (openstack compute service list --host %s, then "+
+				"openstack compute service delete), and then run: %s", c.Steps, on, again.Flag("host-is-off", on).Flag("apply"))
+		}
 		return
 	}
 	c.is(CaseElsewhere, Stale, "the instance is elsewhere, and no open migration goes to or from this node")

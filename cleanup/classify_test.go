@@ -174,6 +174,7 @@ func TestCases(t *testing.T) {
 		proof      Proof
 		change     func(*Facts)
 		want       string // case verdict repair: reason
+		steps      string // they end with this
 	}
 	on := func(n Node) Held { return Held{Device: device(n, StatusAllocated, u), Host: n.Host, NodeName: n.Name} }
 	both := []Held{on(gpu1), on(gpu2)}
@@ -459,6 +460,9 @@ func TestCases(t *testing.T) {
 		"E: evacuated (10.3)": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("evacuation done gpu1 gpu2")}, held: both, down: true, proof: ok,
 			want: "E stale nova: the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest"},
+		"E: evacuated, and the host is off": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{evacuated}, held: both, down: true, proof: reports{off: "gpu1"},
+			want:  "E stale nova: the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest",
+			steps: "then run: gpustack repair-migration --host-is-off gpu1 --apply"},
 		"B: evacuated, and an older migration is in error": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu1 gpu2"), evacuated}, held: both, down: true, proof: ok,
 			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node; the instance was evacuated from this host by migration 13"},
@@ -598,7 +602,11 @@ func TestCases(t *testing.T) {
 				s.change(&f)
 			}
 			place(&f)
-			hosttest.Equal(t, s.want, describe(Classify(s.device, f)))
+			found := Classify(s.device, f)
+			hosttest.Equal(t, s.want, describe(found))
+			if !strings.HasSuffix(found.Steps.String(), s.steps) {
+				t.Errorf("steps: %s", found.Steps)
+			}
 		})
 	}
 }

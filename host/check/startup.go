@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -36,13 +37,9 @@ func (v view) startup() []host.Finding {
 	judged := steps.Judge(s.Wanted, *s.Result)
 	findings := host.Map(judged.Open, func(o steps.Outcome) host.Finding { return outcome(f, o) })
 	if n := len(judged.NotRun); n > 0 {
-		was := "were"
-		if n == 1 {
-			was = "was"
-		}
 		findings = append(findings, host.Finding{
 			Status: host.NA, File: f.File, Remedy: host.Plain("reboot, or run: systemctl restart " + steps.Unit),
-			Seen: fmt.Sprintf("%s %s not carried out since this boot: %s", host.Numbered(n, "step"), was, strings.Join(judged.NotRun, ", ")),
+			Seen: fmt.Sprintf("%s not carried out since this boot: %s", host.Numbered(n, "step"), strings.Join(judged.NotRun, ", ")),
 		})
 	}
 	if len(s.Wanted) > 0 && s.Unordered != nil {
@@ -60,6 +57,9 @@ func (v view) startup() []host.Finding {
 func (v view) writer() host.Command {
 	if v.Containers != nil && len(v.Containers.Functions) > 0 {
 		return host.NewCommand("container prepare")
+	}
+	if slices.ContainsFunc(v.boot.Wanted, func(s steps.Step) bool { return s.Goal.Function != nil }) {
+		return host.NewCommand("host prepare")
 	}
 	return host.NewCommand("rdma prepare")
 }

@@ -40,15 +40,17 @@ func TestStartup(t *testing.T) {
 			s.Wanted = append(wanted, startup.Step{ID: "cdi gpu"})
 			return s
 		}(),
-			host.NA, "1 step was not carried out since this boot: cdi gpu"},
+			host.NA, "1 step not carried out since this boot: cdi gpu"},
 		"not ordered": {func() startup.State {
 			s := ran(startup.Done, "")
 			s.Unordered = []string{"edpm_nova_compute.service", "compute.service"}
 			return s
 		}(),
 			host.Warn, "not ordered after gpustack-boot.service: edpm_nova_compute.service, compute.service"},
-		"masked":     {startup.State{Wanted: wanted, Masked: true}, host.Fail, "gpustack-boot.service is masked"},
-		"missing":    {startup.State{Wanted: wanted, Missing: []string{startup.WantsFile}}, host.Fail, startup.WantsFile + " missing, although steps are recorded"},
+		"masked":  {startup.State{Wanted: wanted, Masked: true}, host.Fail, "gpustack-boot.service is masked"},
+		"missing": {startup.State{Wanted: wanted, Missing: []string{startup.WantsFile}}, host.Fail, startup.WantsFile + " missing, although steps are recorded"},
+		"missing, of host prepare": {startup.State{Wanted: []startup.Step{{ID: "driver 0000:c3:00.0", Goal: startup.Goal{Function: &machine.Function{}}}}, Missing: []string{startup.UnitFile}},
+			host.Fail, startup.UnitFile + " missing, although steps are recorded"},
 		"unreadable": {startup.State{Wanted: wanted, Err: errors.New("permission denied")}, host.NA, "permission denied"},
 	} {
 		findings, _ := check.Verify(machine.Machine{}, nil, test.state)
@@ -58,6 +60,9 @@ func TestStartup(t *testing.T) {
 				t.Errorf("%s: %+v", name, findings)
 			}
 			continue
+		}
+		if remedy := findings[0].Remedy.String(); name == "missing, of host prepare" && remedy != "run gpustack host prepare: it writes the unit again" {
+			t.Errorf("%s", remedy)
 		}
 		if len(findings) != 1 || findings[0].Status != test.status || findings[0].Seen != test.seen {
 			t.Errorf("%s: %+v", name, findings)

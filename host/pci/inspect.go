@@ -68,20 +68,17 @@ func (r *reader) inspect() (i Inspection) {
 // returns the warnings of each, in the order of the devices.
 func revisit[T any](root host.Root, devices []Device, read func(*reader) T) (map[Address]T, [][]string) {
 	warnings, values := make([][]string, len(devices)), make([]T, len(devices))
-	dir, openErr := root.OpenDir(devicesDir)
-	if openErr == nil {
-		defer dir.Close() //nolint:errcheck // only read from
+	dir, err := root.OpenDir(devicesDir)
+	if err != nil {
+		return map[Address]T{}, slices.Repeat([][]string{{err.Error()}}, len(devices))
 	}
+	defer dir.Close() //nolint:errcheck // only read from
 	s := scanner{dir: dir, devices: devices}
 	s.parallel(len(devices), func(r *reader, i int) {
-		d, err := devices[i], openErr
+		d := devices[i]
 		d.Warnings = nil
 		r.d = &d
-		var folder *host.Dir
-		if err == nil {
-			folder, err = dir.EntryTo(d.Address.String(), d.link).Open()
-		}
-		if r.enter(folder, err) {
+		if folder, err := dir.EntryTo(d.Address.String(), d.link).Open(); r.enter(folder, err) {
 			values[i] = read(r)
 			folder.Close() //nolint:errcheck // only read from
 		}
