@@ -654,6 +654,10 @@ func TestPlan(t *testing.T) {
 		"the next": {keep: "4", most: 2, next: true, want: []string{"0 canary: gpu1", "done 0, later 7"}},
 		"after the canary": {keep: "4", most: 2, next: true, change: func(n []fleettest.Node) { n[0].Kernel = "new" },
 			want: []string{"0 regular: gpu2 gpu3", "done 1, later 5"}},
+		"the canary's check is of the kernel before": {keep: "4", next: true, change: func(n []fleettest.Node) { n[0].Kernel, n[0].Checked = "new", "old" },
+			want: []string{"0 canary: gpu1", "done 0, later 7"}},
+		"the canary's scan is of the kernel before": {keep: "4", next: true, change: func(n []fleettest.Node) { n[0].Kernel, n[0].Checked = "old", "new" },
+			want: []string{"0 canary: gpu1", "done 0, later 7"}},
 		"the last": {keep: "4", next: true, change: func(n []fleettest.Node) {
 			for i := range n {
 				n[i].Kernel = "new"

@@ -114,6 +114,7 @@ type Check struct {
 	Origin
 	Verdict checklist.Verdict
 	Version string   // of gpustack
+	Kernel  string   // that ran
 	Reboot  bool     // the machine has to be rebooted
 	Failed  []string // names of the checks that have failed
 	Links   []string // what was found about PCIe links with too few lanes

@@ -87,11 +87,12 @@ func (g Goal) String() string {
 	return "ready"
 }
 
-// reached reports whether a node is done.
+// reached reports whether a node is done. The kernel must be that of both documents: the older one of
+// two may be from before the last boot.
 func (g Goal) reached(n *Node) bool {
 	c := n.Check
 	return c != nil && c.Verdict == checklist.Ready && !c.Reboot &&
-		(g.Kernel == "" || n.Scan != nil && n.Scan.Kernel == g.Kernel) &&
+		(g.Kernel == "" || c.Kernel == g.Kernel && n.Scan != nil && n.Scan.Kernel == g.Kernel) &&
 		(g.Version == "" || strings.TrimPrefix(c.Version, "v") == strings.TrimPrefix(g.Version, "v"))
 }
 

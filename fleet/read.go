@@ -240,14 +240,17 @@ func originOf(d document.Document, made time.Time) Origin {
 	return Origin{Name: d.Name, File: d.File, Time: made}
 }
 
+// system is what is read of the machine's system.
+type system struct {
+	Kernel *string `json:"kernel"`
+}
+
 // scanDocument is what is read of the output of host scan.
 type scanDocument struct {
-	Host     host.Name `json:"host"`
-	NovaHost host.Name `json:"nova_host"`
-	Time     time.Time `json:"time"`
-	System   struct {
-		Kernel *string `json:"kernel"`
-	} `json:"system"`
+	Host     host.Name  `json:"host"`
+	NovaHost host.Name  `json:"nova_host"`
+	Time     time.Time  `json:"time"`
+	System   system     `json:"system"`
 	Scope    nova.Scope `json:"scope"`
 	Complete host.Bool  `json:"complete"`
 	Devices  []scanned  `json:"devices"`
@@ -360,6 +363,7 @@ type checkDocument struct {
 	Version  string            `json:"version"`
 	Verdict  checklist.Verdict `json:"verdict"`
 	Reboot   host.Bool         `json:"reboot_required"`
+	System   system            `json:"system"`
 	Findings []struct {
 		Check  string      `json:"check"`
 		Status host.Status `json:"status"`
@@ -383,7 +387,7 @@ func (s names) check(d document.Document) (node host.Name, of Origin, set func(*
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
 	}
 	check := &Check{Origin: originOf(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot == host.Yes,
-		Version: s.intern(found.Version)}
+		Version: s.intern(found.Version), Kernel: s.internAt(found.System.Kernel)}
 	for _, f := range found.Findings {
 		switch {
 		case f.Check == linkCheck && f.Status == host.Warn:

@@ -4,6 +4,7 @@ package fleettest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -27,6 +28,7 @@ type Node struct {
 	Server   string // product of the server; "" for a scan without --machine
 	Firmware string
 	Kernel   string
+	Checked  string // the kernel that host check ran on; "" as Kernel
 	Verdict  string
 	Reboot   bool
 	Links    []string // findings about PCIe links
@@ -130,6 +132,7 @@ func (n Node) Check(t testing.TB) []byte {
 	if n.Verdict == "not ready" || n.Verdict == "drifted" {
 		add("functions", "fail", "a recorded function is missing", "guests cannot have it", "seat the card again")
 	}
+	n.Kernel = cmp.Or(n.Checked, n.Kernel)
 	return text(t, n.top(document.HostCheck, map[string]any{
 		"system": n.system(), "verdict": n.Verdict, "passed": n.Verdict == "ready", "reboot_required": n.Reboot, "findings": findings, "warnings": []string{},
 	}))
