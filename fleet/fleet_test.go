@@ -658,6 +658,25 @@ func TestPlan(t *testing.T) {
 			want: []string{"0 canary: gpu1", "done 0, later 7"}},
 		"the canary's scan is of the kernel before": {keep: "4", next: true, change: func(n []fleettest.Node) { n[0].Kernel, n[0].Checked = "old", "new" },
 			want: []string{"0 canary: gpu1", "done 0, later 7"}},
+		"after the canary, which has a guest": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel, n[0].Guests = "new", guest },
+			want: []string{"0 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8", "done 1, later 0"}},
+		"the canary's nova-compute is down": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel = "new" },
+			row: func(host string, row map[string]string) { row["State"] = map[bool]string{true: "down", false: "up"}[host == "gpu1"] },
+			want: []string{"0 canary: gpu2", "blocked gpu1: nova-compute is down", "done 0, later 6"}},
+		"the canary's nova-compute has disabled itself": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel = "new" },
+			row: func(host string, row map[string]string) {
+				if host == "gpu1" {
+					row["Status"], row["Reason"] = "disabled", "AUTO: Connection to libvirt lost: 1"
+				}
+			}, want: []string{"0 canary: gpu2", "blocked gpu1: nova-compute is disabled by others: AUTO: Connection to libvirt lost: 1", "done 0, later 6"}},
+		"the canary is not in the map": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel = "new" },
+			row: func(host string, row map[string]string) {
+				if host == "gpu1" {
+					row["Host"] = "other"
+				}
+			}, want: []string{"0 canary: gpu2", "blocked gpu1: not in FILE: its zone is unknown", "done 0, later 6", "other"}},
+		"the canary's guests are unknown": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel, n[0].Partial = "new", true },
+			want: []string{"0 canary: gpu2", "blocked gpu1: the output of host guests is incomplete: its guests are unknown", "done 0, later 6"}},
 		"the last": {keep: "4", next: true, change: func(n []fleettest.Node) {
 			for i := range n {
 				n[i].Kernel = "new"
@@ -840,10 +859,10 @@ func TestPlanHolds(t *testing.T) {
 		for _, n := range nodes {
 			inUse := slices.ContainsFunc(n.GPUs, func(g fleettest.GPU) bool { return g.State == "in use" })
 			switch {
-			case n.Kernel == "new" && !drained[n.Name]:
-				are[n.Name] = isDone
 			case n.Partial || n.Missing || in[n.Name] == nil || idle[n.Name] && !drained[n.Name]:
 				are[n.Name] = isBlocked
+			case n.Kernel == "new" && !drained[n.Name]:
+				are[n.Name] = isDone
 			case (len(n.Guests) > 0 || inUse) && !o.BlockedLast:
 				are[n.Name] = isBlocked
 			case drained[n.Name]:

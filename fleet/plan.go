@@ -57,7 +57,8 @@ func (k Keep) String() string {
 	return strconv.Itoa(k.Number)
 }
 
-// Goal is when a node is done: host check says that it is ready, and what is set here is so too.
+// Goal is when a node that nothing but guests blocks is done: host check says that it is ready, and what
+// is set here is so too.
 type Goal struct {
 	Kernel  string // the release of the running kernel
 	Version string // of gpustack
@@ -87,7 +88,7 @@ func (g Goal) String() string {
 	return "ready"
 }
 
-// reached reports whether a node is done. The kernel must be that of both documents: the older one of
+// reached reports whether the documents of a node show the goal. The kernel must be that of both documents: the older one of
 // two may be from before the last boot.
 func (g Goal) reached(n *Node) bool {
 	c := n.Check
@@ -193,14 +194,14 @@ func (f Fleet) Plan(o PlanOptions) (Plan, error) {
 	p.count(f.Nodes, of)
 	var interrupted, regular, last []*Node
 	waits := false
-	done, blocked := map[*Node]bool{}, map[*Node]bool{}
+	done := map[*Node]bool{}
 	for _, n := range f.Nodes {
 		drained := of[n].Disabled && o.Own != nil && o.Own(of[n].Reason)
-		if done[n] = !drained && o.old(n) == "" && o.Goal.reached(n); done[n] {
+		b := o.blocked(n, of[n], drained)
+		if done[n] = !drained && (b == nil || b.guestsOnly) && o.Goal.reached(n); done[n] {
 			p.Done++
 			continue
 		}
-		b := o.blocked(n, of[n], drained)
 		if b != nil {
 			if drained && !b.guestsOnly { // such as a canary that is down with its new kernel
 				waits = true
@@ -209,12 +210,10 @@ func (f Fleet) Plan(o PlanOptions) (Plan, error) {
 			p.Blocked = append(p.Blocked, *b)
 		}
 		switch {
-		case b != nil && (!b.guestsOnly || !o.BlockedLast):
-			blocked[n] = true
+		case b != nil && (!b.guestsOnly || !o.BlockedLast): // in no wave
 		case drained:
 			interrupted = append(interrupted, n)
 		case b != nil:
-			blocked[n] = true // is no canary
 			last = append(last, n)
 		default:
 			regular = append(regular, n)
