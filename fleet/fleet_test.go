@@ -466,12 +466,13 @@ func services(zones map[string]string, change func(host string, row map[string]s
 		if i > 0 {
 			b.WriteString(",")
 		}
-		row := map[string]string{"Binary": "nova-compute", "Host": name, "Zone": zones[name], "Status": "enabled", "State": "up"}
+		row := map[string]string{"Binary": "nova-compute", "Host": name, "Zone": zones[name], "Status": "enabled", "State": "up",
+			"Updated": fleettest.Made.Format("2006-01-02T15:04:05.000000")}
 		if change != nil {
 			change(name, row)
 		}
-		fmt.Fprintf(&b, `{"ID":"x","Binary":%q,"Host":%q,"Zone":%q,"Status":%q,"State":%q,"Updated At":"2026","Disabled Reason":%q}`, row["Binary"],
-			row["Host"], row["Zone"], row["Status"], row["State"], row["Reason"])
+		fmt.Fprintf(&b, `{"ID":"x","Binary":%q,"Host":%q,"Zone":%q,"Status":%q,"State":%q,"Updated At":%q,"Disabled Reason":%q}`, row["Binary"],
+			row["Host"], row["Zone"], row["Status"], row["State"], row["Updated"], row["Reason"])
 	}
 	b.WriteString("]")
 	return b.Bytes()
@@ -498,16 +499,23 @@ func TestParseZones(t *testing.T) {
 		says []string
 	}{
 		"services":   {two, fleet.ByZone, "a az1, b az2", nil, nil},
-		"lower case": {`[{"host":"a","zone":"z","status":"enabled","state":"up"}]`, fleet.ByZone, "a z", nil, nil},
+		"lower case": {`[{"host":"a","zone":"z","status":"enabled","state":"up","updated at":"2026-11-20T12:00:00.000000"}]`, fleet.ByZone, "a z", nil, nil},
 		"disabled": {`[{"host":"a","zone":"z","status":"disabled","state":"down","Disabled Reason":"RMA 7"},` +
-			`{"host":"b","zone":"z","status":"disabled","state":"up","Disabled Reason":null}]`, fleet.ByZone,
+			`{"host":"b","zone":"z","status":"disabled","state":"up","updated at":"2026-11-20T12:00:00.000000","Disabled Reason":null}]`, fleet.ByZone,
 			"a z (disabled: RMA 7) (down), b z (disabled: )", nil, nil},
-		"enabled, with an old reason": {`[{"host":"a","zone":"z","status":"enabled","state":"up","Disabled Reason":"x"}]`, fleet.ByZone, "a z", nil, nil},
-		"other services": {`[{"binary":"nova-scheduler","host":"c","zone":"internal"},{"host":"a","zone":"z","status":"enabled","state":"up"}]`,
+		"enabled, with an old reason": {`[{"host":"a","zone":"z","status":"enabled","state":"up","updated at":"2026-11-20T12:00:00.000000","Disabled Reason":"x"}]`, fleet.ByZone, "a z", nil, nil},
+		"other services": {`[{"binary":"nova-scheduler","host":"c","zone":"internal"},{"host":"a","zone":"z","status":"enabled","state":"up","updated at":"2026-11-20T12:00:00.000000"}]`,
 			fleet.ByZone, "a z", nil, nil},
-		"an object":        {`{"services":` + two + `}`, fleet.ByZone, "a az1, b az2", nil, nil},
-		"aggregates":       {`{"services":` + two + `,"aggregates":{"x":["a","b","gone"],"y":["b"]}}`, fleet.ByAggregate, "a x, b x y", nil, nil},
-		"in none":          {`{"services":` + two + `,"aggregates":{"x":["a"]}}`, fleet.ByAggregate, "a x, b ", nil, nil},
+		"an object":  {`{"services":` + two + `}`, fleet.ByZone, "a az1, b az2", nil, nil},
+		"aggregates": {`{"services":` + two + `,"aggregates":{"x":["a","b","gone"],"y":["b"]}}`, fleet.ByAggregate, "a x, b x y", nil, nil},
+		"in none":    {`{"services":` + two + `,"aggregates":{"x":["a"]}}`, fleet.ByAggregate, "a x, b ", nil, nil},
+		"one has not reported yet": {`[{"host":"0","zone":"z","status":"enabled","state":"up","Updated At":null},` + two[1:], fleet.ByZone,
+			"0 z, a az1, b az2", nil, nil},
+		"none is up": {`[{"host":"a","zone":"z","status":"enabled","state":"down","Updated At":null}]`, fleet.ByZone, "a z (down)", nil, nil},
+		"without the column": {`[{"host":"a","zone":"z","status":"enabled","state":"up"}]`, fleet.ByZone, "", fleet.ErrMap,
+			[]string{"FILE: has no time in Updated At of a service that is up"}},
+		"a time that is none": {`[{"host":"a","zone":"z","status":"enabled","state":"up","Updated At":"now"}]`, fleet.ByZone, "", fleet.ErrMap,
+			[]string{`FILE: a: Updated At: parsing time "now"`}},
 		"no service":       {`[]`, fleet.ByZone, "", fleet.ErrMap, nil},
 		"no aggregate":     {two, fleet.ByAggregate, "", fleet.ErrMap, []string{"has no aggregates"}},
 		"not JSON":         {`gpu1 az1`, fleet.ByZone, "", fleet.ErrMap, nil},
@@ -518,8 +526,8 @@ func TestParseZones(t *testing.T) {
 		"a key twice":  {`{"services":[],"services":[]}`, fleet.ByAggregate, "", fleet.ErrMap, []string{`the key "services" twice`}},
 		"a host twice": {`{"services":` + two + `,"aggregates":{"x":["a","a"]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a is listed twice"}},
 		"null":         {`{"services":` + two + `,"aggregates":{"x":[null]}}`, fleet.ByAggregate, "", fleet.ErrMap, []string{"x: a host has no name"}},
-		"rows": {`[{"host":"a","zone":"z","status":"enabled","state":"up"},{"host":"a","zone":"z","status":"enabled","state":"up"},` +
-			`{"zone":"z"},{"host":"b","status":"on","state":"up"},{"host":"c","zone":"z"}]`,
+		"rows": {`[{"host":"a","zone":"z","status":"enabled","state":"up","updated at":"2026-11-20T12:00:00.000000"},{"host":"a","zone":"z","status":"enabled","state":"up","updated at":"2026-11-20T12:00:00.000000"},` +
+			`{"zone":"z"},{"host":"b","status":"on","state":"up","updated at":"2026-11-20T12:00:00.000000"},{"host":"c","zone":"z"}]`,
 			fleet.ByZone, "", fleet.ErrMap, []string{"row 2: a is listed twice", "row 3: host is missing", "row 4: b: zone is missing",
 				`row 4: b: status: "on" is neither enabled nor disabled`,
 				"row 5: c: status is missing", "row 5: c: state is missing"}},
@@ -661,7 +669,9 @@ func TestPlan(t *testing.T) {
 		"after the canary, which has a guest": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel, n[0].Guests = "new", guest },
 			want: []string{"0 regular: gpu2 gpu3 gpu4 gpu5 gpu6 gpu7 gpu8", "done 1, later 0"}},
 		"the canary's nova-compute is down": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel = "new" },
-			row: func(host string, row map[string]string) { row["State"] = map[bool]string{true: "down", false: "up"}[host == "gpu1"] },
+			row: func(host string, row map[string]string) {
+				row["State"] = map[bool]string{true: "down", false: "up"}[host == "gpu1"]
+			},
 			want: []string{"0 canary: gpu2", "blocked gpu1: nova-compute is down", "done 0, later 6"}},
 		"the canary's nova-compute has disabled itself": {keep: "0", next: true, change: func(n []fleettest.Node) { n[0].Kernel = "new" },
 			row: func(host string, row map[string]string) {
@@ -758,6 +768,22 @@ func TestPlan(t *testing.T) {
 			hosttest.NoError(t, err)
 			hosttest.Equal(t, test.want, planText(p))
 		})
+	}
+}
+
+// TestOldMap: a map counts as old or from the future by the newest report of a service that is up.
+func TestOldMap(t *testing.T) {
+	for reported, want := range map[string]error{"2026-11-20T11:05:00.000000": nil, "2026-11-20T10:30:00.000000": fleet.ErrOldMap,
+		"2026-11-20T13:30:00.000000": fleet.ErrOldMap} {
+		z, err := fleet.ParseZones("FILE", services(map[string]string{"gpu1": "az1", "gpu2": "az1", "gpu3": "az1"}, func(host string, row map[string]string) {
+			row["Updated"] = map[string]string{"gpu1": "2026-11-19T12:00:00.000000", "gpu2": reported, "gpu3": "2026-11-20T12:00:00.000000"}[host]
+			row["State"] = map[string]string{"gpu1": "up", "gpu2": "up", "gpu3": "down"}[host]
+		}), fleet.ByZone)
+		hosttest.NoError(t, err)
+		_, err = of(t, several(3, 1)...).Plan(fleet.PlanOptions{Zones: z, Map: "FILE", MaxAge: time.Hour, Now: fleettest.Made})
+		if !errors.Is(err, want) {
+			t.Errorf("%s: error %v, not %v", reported, err, want)
+		}
 	}
 }
 

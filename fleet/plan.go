@@ -181,8 +181,11 @@ type share struct{ kept, gpus int }
 // any interruption, with new documents, a plan goes on.
 //
 // Errors, for all zones and products at once: ErrKeep, if no node can be taken out of service for that
-// reason; ErrAmbiguous.
+// reason; ErrOldMap; ErrAmbiguous.
 func (f Fleet) Plan(o PlanOptions) (Plan, error) {
+	if made := o.Zones.Made; !made.IsZero() && o.old(Origin{Time: made}) != "" {
+		return Plan{}, fmt.Errorf("%s: %w: its newest Updated At, %s, is %s", o.Map, ErrOldMap, made.Format(time.RFC3339), o.old(Origin{Time: made}))
+	}
 	of, without, err := o.Zones.place(f.Nodes)
 	if err != nil {
 		return Plan{}, err
@@ -273,7 +276,7 @@ func (p *planner) count(nodes []*Node, of map[*Node]ZoneHost) {
 			continue
 		}
 		names, free := n.forGuests()
-		if !place.schedulable() || p.o.old(n) != "" {
+		if !place.schedulable() || p.o.old(n.origins()...) != "" {
 			free = nil
 		}
 		schedulable[n] = free
@@ -332,15 +335,15 @@ func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
 	return names, free
 }
 
-// old returns the reason why what is known of a node does not count: documents are too old, or from
-// the future. It returns "" if it counts.
-func (o PlanOptions) old(n *Node) string {
-	for _, of := range n.origins() {
+// old returns why what documents show does not count: one is too old, or from the future. It returns ""
+// if it counts.
+func (o PlanOptions) old(documents ...Origin) string {
+	for _, of := range documents {
 		switch {
 		case of.isOld(o.Now, o.MaxAge):
-			return "its documents are older than " + o.MaxAge.String()
+			return "older than " + o.MaxAge.String()
 		case of.isFuture(o.Now):
-			return "its documents are from the future"
+			return "from the future"
 		}
 	}
 	return ""
@@ -366,8 +369,8 @@ func (o PlanOptions) blocked(n *Node, place ZoneHost, drained bool) *Blocked {
 	add(n.Scan != nil && !n.Scan.Complete, "host scan could not identify all functions")
 	add(n.Guests == nil, "no output of host guests: its guests are unknown")
 	add(n.Guests != nil && !n.Guests.Complete, "the output of host guests is incomplete: its guests are unknown")
-	old := o.old(n)
-	add(old != "", "%s", old)
+	old := o.old(n.origins()...)
+	add(old != "", "its documents are %s", old)
 	b.guestsOnly = b.Reasons == nil
 	if n.Guests != nil {
 		b.Instances = n.Guests.Instances

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"gpustack/host"
 	"gpustack/host/document"
@@ -27,6 +28,9 @@ var (
 	ErrMap = host.WithHint(errors.New("does not show the compute services"),
 		"give the output of: openstack compute service list --service nova-compute --long -f json, "+
 			"or with --by aggregate {\"services\": that, \"aggregates\": {\"AGGREGATE\": [\"HOST\"]}}")
+	// ErrOldMap means that a file shows the compute services of another time.
+	ErrOldMap = host.WithHint(errors.New("does not show the compute services of now"),
+		"make it again: openstack compute service list --service nova-compute --long -f json > FILE")
 	// ErrAmbiguous means that a host of the map can be more than one node.
 	ErrAmbiguous = host.WithHint(errors.New("can be more than one node"), "make the documents again as root, so that they have the host's name in Nova")
 )
@@ -35,6 +39,7 @@ var (
 type Zones struct {
 	By    By
 	Hosts []ZoneHost // by name
+	Made  time.Time  // the newest time at which a service that is up has reported to Nova; zero if none is up
 }
 
 // ZoneHost is a host of Zones.
@@ -58,6 +63,8 @@ type service struct {
 	Status *string `json:"status"`
 	State  *string `json:"state"`
 	Reason *string `json:"disabled reason"` // with --long
+
+	Updated *string `json:"updated at"` // null for a service that has not reported yet
 }
 
 // ParseZones parses the file with this name: the list of services, or an object of that list and of
@@ -87,6 +94,8 @@ func ParseZones(name string, text []byte, by By) (Zones, error) {
 		return Zones{}, fmt.Errorf("%s: %s: %w", name, err.Error(), ErrMap)
 	}
 	hosts, err := parseServices(name, of.Services)
+	made, errMade := newestReport(name, of.Services)
+	err = errors.Join(err, errMade)
 	if by == ByAggregate {
 		if len(of.Aggregates) == 0 {
 			err = errors.Join(err, fmt.Errorf("%s: has no aggregates: %w", name, ErrMap))
@@ -94,7 +103,31 @@ func ParseZones(name string, text []byte, by By) (Zones, error) {
 		err = errors.Join(err, aggregate(name, hosts, of.Aggregates))
 	}
 	slices.SortFunc(hosts, func(a, b ZoneHost) int { return strings.Compare(a.Name, b.Name) })
-	return Zones{by, hosts}, err
+	return Zones{by, hosts, made}, err
+}
+
+// newestReport returns when the list of services was made, within seconds: services report to Nova every
+// 10 s (nova/conf/service.py, report_interval).
+func newestReport(name string, rows []service) (newest time.Time, err error) {
+	var errs []error
+	isUp := false
+	for _, row := range rows {
+		if host.Value(row.State) != "up" {
+			continue
+		}
+		isUp = true
+		reported, err := time.Parse("2006-01-02T15:04:05", host.Value(row.Updated)) // in UTC, with microseconds
+		if row.Updated != nil && err != nil {
+			errs = append(errs, fmt.Errorf("%s: %s: Updated At: %w: %w", name, host.Value(row.Host), err, ErrMap))
+		}
+		if reported.After(newest) {
+			newest = reported
+		}
+	}
+	if isUp && newest.IsZero() && errs == nil {
+		errs = append(errs, fmt.Errorf("%s: has no time in Updated At of a service that is up: %w", name, ErrMap))
+	}
+	return newest, errors.Join(errs...)
 }
 
 // parseServices returns the hosts of services.

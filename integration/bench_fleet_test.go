@@ -32,6 +32,6 @@ func BenchmarkFleet(b *testing.B) {
 	})
 	b.Run("plan", func(b *testing.B) {
 		show := race.Peer{Name: "show", Argv: []string{gpustack, "fleet", "show", lines}}
-		race.Run(b, show, race.Peer{Name: "gpustack", Argv: []string{gpustack, "fleet", "plan", lines, "--keep", "80%", "--map", zones}})
+		race.Run(b, show, race.Peer{Name: "gpustack", Argv: []string{gpustack, "fleet", "plan", lines, "--keep", "80%", "--map", zones, "--max-age", "1000000h"}})
 	})
 }

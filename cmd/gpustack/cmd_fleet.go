@@ -151,7 +151,7 @@ spared are listed; if there is no other node, zone and product are named, with e
 --map FILE is the output of
   openstack compute service list --service nova-compute --long -f json
 or, for --by aggregate, {"services": that output, "aggregates": {"AGGREGATE": ["HOST"]}}.
-Hosts have their names in Nova.
+Hosts have their names in Nova. Its age counts by the newest Updated At of a service that is up.
 
 With -o ansible-inventory the waves are groups wave_00, wave_01 and so on of a static
 inventory in YAML; wave_00 is the next. A host is named as the file with its documents,
@@ -173,7 +173,7 @@ EXAMPLES
 			args.Path(&cli.StringFlag{Name: "map", Usage: "read from `FILE` the compute services, with their zones or aggregates"},
 				args.PathRules{Stdin: true}),
 			&cli.BoolFlag{Name: "blocked-last", Usage: "put nodes with guests into last waves"},
-			&cli.DurationFlag{Name: "max-age", Value: time.Hour, Usage: "block nodes whose documents were made longer than `TIME` ago"},
+			&cli.DurationFlag{Name: "max-age", Value: time.Hour, Usage: "block nodes whose documents were made longer than `TIME` ago, and refuse such a map"},
 		},
 		Action: action(u, parseFleetPlan, runFleetPlan),
 	}

@@ -127,7 +127,7 @@ for n in 1 2 3 4 5; do
 	sed "s/\"gpu1\"/\"gpu$n\"/" check > nodes/gpu$n.check.json
 	sed "s/\"gpu1\"/\"gpu$n\"/g; s/\"time\":\"[^\"]*\"/\"time\":\"$(date -u +%FT%TZ)\"/" quiet.json > nodes/gpu$n.guests.json
 	for kind in scan check guests; do tr -d '\n' < nodes/gpu$n.$kind.json; echo; done > gpu$n.jsonl
-	services="$services,{\"Host\":\"gpu$n\",\"Zone\":\"az1\",\"Status\":\"enabled\",\"State\":\"up\"}"
+	services="$services,{\"Host\":\"gpu$n\",\"Zone\":\"az1\",\"Status\":\"enabled\",\"State\":\"up\",\"Updated At\":\"$(date -u +%FT%T)\"}"
 	hosts="$hosts,\"gpu$n\""
 done
 cp nodes/*.scan.json scans

@@ -90,7 +90,8 @@ func TestOneDocument(t *testing.T) {
 		t.Fatal(o.stderr)
 	}
 	scan := runProgram(t, dir, nil, "host", "scan", "--root", "node", "-o", "json").stdout
-	unpack(t, dir, "", "-- nodes/gpu1.json --\n"+scan+"-- services.json --\n"+`[{"Host": "gpu1", "Zone": "az1", "Status": "enabled", "State": "up"}]`+"\n")
+	unpack(t, dir, "", "-- nodes/gpu1.json --\n"+scan+"-- services.json --\n"+`[{"Host": "gpu1", "Zone": "az1", "Status": "enabled", "State": "up", "Updated At": "`+
+		time.Now().UTC().Format("2006-01-02T15:04:05.000000")+`"}]`+"\n")
 	run := func(t *testing.T, args string, env ...string) (p printed, status int) {
 		t.Helper()
 		for _, format := range []string{"yaml", "json"} {

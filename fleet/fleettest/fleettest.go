@@ -244,7 +244,8 @@ func Large(t testing.TB) (nodes []Node, services []byte) {
 		}
 		gpus += len(n.GPUs)
 		nodes = append(nodes, n)
-		rows = append(rows, map[string]any{"Binary": "nova-compute", "Host": n.Name, "Zone": fmt.Sprintf("az%d", i%3), "Status": "enabled", "State": "up"})
+		rows = append(rows, map[string]any{"Binary": "nova-compute", "Host": n.Name, "Zone": fmt.Sprintf("az%d", i%3), "Status": "enabled", "State": "up",
+			"Updated At": Made.Format("2006-01-02T15:04:05.000000")})
 	}
 	if gpus != 4292 {
 		t.Fatalf("%d GPUs", gpus)
