@@ -42,6 +42,9 @@ func Diff(earlier, later Fleet) []Difference {
 		old := was[n.Name]
 		delete(was, n.Name)
 		if old == nil {
+			old = earlier.unread(n)
+		}
+		if old == nil {
 			text := n.text()
 			all = append(all, Difference{Node: n.Name, Change: AddedNow, What: "node", New: &text})
 			continue
@@ -49,11 +52,27 @@ func Diff(earlier, later Fleet) []Difference {
 		all = append(all, diffNode(old, n)...)
 	}
 	for _, n := range was {
+		if now := later.unread(n); now != nil {
+			all = append(all, diffNode(n, now)...)
+			continue
+		}
 		text := n.text()
 		all = append(all, Difference{Node: n.Name, Change: RemovedNow, What: "node", Old: &text})
 	}
 	slices.SortStableFunc(all, func(a, b Difference) int { return cmp.Compare(a.Node, b.Node) })
 	return all
+}
+
+// unread returns a node of another collection without documents if a file of this one that is named like
+// its files is malformed, and nil otherwise.
+func (f Fleet) unread(n *Node) *Node {
+	stems := host.Map(n.origins(), func(o Origin) string { return fileStem(o.File) })
+	for _, m := range f.Malformed {
+		if m.Node == n.Name || slices.Contains(stems, fileStem(m.File)) {
+			return &Node{Name: n.Name}
+		}
+	}
+	return nil
 }
 
 // text returns what a node has.

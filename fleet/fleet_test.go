@@ -441,6 +441,36 @@ func TestDiff(t *testing.T) {
 	hosttest.Equal(t, []string{"changed - functions: 1 GPU/unknown functions"}, differences(fleet.Diff(of(t, gpu1), unscanned)))
 }
 
+// TestDiffMalformed: a node whose file is malformed is neither added nor removed; its functions are unknown.
+func TestDiffMalformed(t *testing.T) {
+	gpu1, gpu2 := fleettest.New("host1", 1), fleettest.New("host2", 2)
+	for name, test := range map[string]struct {
+		files map[string][]byte // of the later folder
+		want  []string
+	}{
+		"torn":         {map[string][]byte{"gpu1.scan.json": gpu1.Scan(t)[:200], "gpu2.scan.json": gpu2.Scan(t)}, []string{"changed - functions: 1 GPU/unknown functions"}},
+		"empty":        {map[string][]byte{"gpu1.scan.json": {}, "gpu2.scan.json": gpu2.Scan(t)}, []string{"changed - functions: 1 GPU/unknown functions"}},
+		"of no node":   {map[string][]byte{"gpu3.scan.json": {}, "gpu2.scan.json": gpu2.Scan(t)}, []string{"removed - node: 1 GPU/-"}},
+		"a torn check": {map[string][]byte{"gpu1.scan.json": gpu1.Scan(t), "gpu1.check.json": {}, "gpu2.scan.json": gpu2.Scan(t)}, nil},
+	} {
+		folder := func(files map[string][]byte) fleet.Fleet {
+			dir := t.TempDir()
+			for name, text := range files {
+				hosttest.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+			}
+			f, err := fleet.Read(document.Source{Paths: []string{dir}})
+			hosttest.NoError(t, err)
+			return f
+		}
+		before, now := folder(map[string][]byte{"gpu1.scan.json": gpu1.Scan(t), "gpu2.scan.json": gpu2.Scan(t)}), folder(test.files)
+		got := differences(fleet.Diff(before, now))
+		hosttest.EqualIn(t, name, test.want, got)
+		if back := fleet.Diff(now, before); len(back) != len(got) {
+			t.Errorf("%s: %d differences in the other direction, %d in this one", name, len(back), len(got))
+		}
+	}
+}
+
 func differences(all []fleet.Difference) (texts []string) {
 	value := func(s *string) string {
 		if s == nil {

@@ -81,3 +81,6 @@ func (o Origin) stem(hostname string) string {
 	}
 	return name
 }
+
+// fileStem returns the stem of a file, whatever it contains.
+func fileStem(file string) string { return Origin{Name: file, File: file}.stem("") }

@@ -76,7 +76,7 @@ func Read(from document.Source) (Fleet, error) {
 // malformed adds a file that could not be read to the node whose other files are named like it, to the
 // fleet's if there is none, and to the warnings.
 func (f *Fleet) malformed(file string, err error) {
-	stem := Origin{Name: file, File: file}.stem("")
+	stem := fileStem(file)
 	f.Warnings = append(f.Warnings, host.Map(host.Split(err), error.Error)...)
 	f.Malformed = append(f.Malformed, Malformed{stem, file, err})
 	for i := range f.Nodes {
