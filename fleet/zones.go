@@ -64,7 +64,17 @@ type service struct {
 	State  *string `json:"state"`
 	Reason *string `json:"disabled reason"` // with --long
 
-	Updated *string `json:"updated at"` // null for a service that has not reported yet
+	Updated reported `json:"updated at"` // null for a service that has not reported yet
+}
+
+// reported is when a service has reported to Nova, in UTC.
+type reported time.Time
+
+// UnmarshalText parses a time as openstackclient prints it.
+func (r *reported) UnmarshalText(text []byte) error {
+	at, err := time.Parse("2006-01-02T15:04:05", string(text)) // fractions are accepted
+	*r = reported(at)
+	return err
 }
 
 // ParseZones parses the file with this name: the list of services, or an object of that list and of
@@ -109,25 +119,16 @@ func ParseZones(name string, text []byte, by By) (Zones, error) {
 // newestReport returns when the list of services was made, within seconds: services report to Nova every
 // 10 s (nova/conf/service.py, report_interval).
 func newestReport(name string, rows []service) (newest time.Time, err error) {
-	var errs []error
-	isUp := false
-	for _, row := range rows {
-		if host.Value(row.State) != "up" {
-			continue
-		}
-		isUp = true
-		reported, err := time.Parse("2006-01-02T15:04:05", host.Value(row.Updated)) // in UTC, with microseconds
-		if row.Updated != nil && err != nil {
-			errs = append(errs, fmt.Errorf("%s: %s: Updated At: %w: %w", name, host.Value(row.Host), err, ErrMap))
-		}
-		if reported.After(newest) {
-			newest = reported
+	up := slices.DeleteFunc(slices.Clone(rows), func(s service) bool { return host.Value(s.State) != "up" })
+	for _, row := range up {
+		if at := time.Time(row.Updated); at.After(newest) {
+			newest = at
 		}
 	}
-	if isUp && newest.IsZero() && errs == nil {
-		errs = append(errs, fmt.Errorf("%s: has no time in Updated At of a service that is up: %w", name, ErrMap))
+	if len(up) > 0 && newest.IsZero() {
+		err = fmt.Errorf("%s: has no time in Updated At of a service that is up: %w", name, ErrMap)
 	}
-	return newest, errors.Join(errs...)
+	return newest, err
 }
 
 // parseServices returns the hosts of services.
