@@ -45,8 +45,7 @@ func Diff(earlier, later Fleet) []Difference {
 			old = earlier.unread(n)
 		}
 		if old == nil {
-			text := n.text()
-			all = append(all, Difference{Node: n.Name, Change: AddedNow, What: "node", New: &text})
+			all = append(all, Difference{Node: n.Name, Change: AddedNow, What: "node", New: new(n.text())})
 			continue
 		}
 		all = append(all, diffNode(old, n)...)
@@ -56,8 +55,7 @@ func Diff(earlier, later Fleet) []Difference {
 			all = append(all, diffNode(n, now)...)
 			continue
 		}
-		text := n.text()
-		all = append(all, Difference{Node: n.Name, Change: RemovedNow, What: "node", Old: &text})
+		all = append(all, Difference{Node: n.Name, Change: RemovedNow, What: "node", Old: new(n.text())})
 	}
 	slices.SortStableFunc(all, func(a, b Difference) int { return cmp.Compare(a.Node, b.Node) })
 	return all
@@ -113,24 +111,21 @@ func diffNode(old, now *Node) (all []Difference) {
 	c := compareGPUs(old.Scan.Functions, now.Scan.Functions)
 	// What a scan does not list because it could not identify all functions may be there.
 	for _, f := range c.lost {
-		title := f.Title()
 		if !now.Scan.Complete {
-			changed(&f.Address, f.kind(), title, unknownText)
+			changed(&f.Address, f.kind(), f.Title(), unknownText)
 			continue
 		}
-		all = append(all, Difference{now.Name, RemovedNow, &f.Address, f.kind(), &title, nil})
+		all = append(all, Difference{now.Name, RemovedNow, &f.Address, f.kind(), new(f.Title()), nil})
 	}
 	for _, f := range c.added {
-		title := f.Title()
 		if !old.Scan.Complete {
-			changed(&f.Address, f.kind(), unknownText, title)
+			changed(&f.Address, f.kind(), unknownText, f.Title())
 			continue
 		}
-		all = append(all, Difference{now.Name, AddedNow, &f.Address, f.kind(), nil, &title})
+		all = append(all, Difference{now.Name, AddedNow, &f.Address, f.kind(), nil, new(f.Title())})
 	}
 	for _, p := range c.moved {
-		was, is := p.expected.Address.String(), p.found.Address.String()
-		all = append(all, Difference{now.Name, MovedNow, &p.found.Address, p.found.kind(), &was, &is})
+		all = append(all, Difference{now.Name, MovedNow, &p.found.Address, p.found.kind(), new(p.expected.Address.String()), new(p.found.Address.String())})
 	}
 	for _, p := range c.replaced {
 		changed(&p.found.Address, "product", p.expected.Title(), p.found.Title())

@@ -107,6 +107,13 @@ func TestRead(t *testing.T) {
 			errs: []error{host.ErrMachineID}},
 		"one name in Nova": {documents: [][]byte{gpu1.Scan(t), with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan(t)},
 			errs: []error{fleet.ErrSameNovaHost}},
+		"renamed": {documents: [][]byte{with(later, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu9", "gpu1" }).Scan(t), gpu1.Scan(t)},
+			want: "gpu9 1; the documents of gpu1 do not count, because the name of this machine is gpu9 now"},
+		"with its domain": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name = "gpu1.x" }).Scan(t), gpu1.Check(t)},
+			want: "gpu1.x 1; the documents of gpu1 do not count, because the name of this machine is gpu1.x now"},
+		"a cloned id": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name = "gpu2" }).Scan(t)}, want: "gpu1 2; gpu2 1"},
+		"one name in Nova, two ids": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name, n.NovaHost, n.ID = "b", "gpu1", otherMachine }).Scan(t)},
+			errs: []error{fleet.ErrSameNovaHost}},
 		"filtered": {documents: [][]byte{bytes.Replace(gpu1.Scan(t), []byte(`"scope":"gpus"`), []byte(`"scope":"filtered"`), 1)},
 			errs: []error{nova.ErrPartial}},
 		"another command": {documents: [][]byte{gpu1.Scan(t), []byte(`{"schema":1,"kind":"history","entries":[]}`)},
@@ -786,11 +793,8 @@ func TestPlan(t *testing.T) {
 func TestOldMap(t *testing.T) {
 	for reported, want := range map[string]error{"2026-11-20T11:05:00": nil, "2026-11-20T10:30:00": fleet.ErrOldMap, "2026-11-20T13:30:00": fleet.ErrOldMap} {
 		z, err := fleet.ParseZones("FILE", services(map[string]string{"gpu1": "az1", "gpu2": "az1"}, func(host string, row map[string]string) {
-			if host == "gpu1" {
-				row["Updated"] = reported
-			} else {
-				row["State"] = "down" // with a newer report
-			}
+			row["State"] = map[string]string{"gpu1": "up", "gpu2": "down"}[host]
+			row["Updated"] = map[string]string{"gpu1": reported, "gpu2": row["Updated"]}[host]
 		}), fleet.ByZone)
 		hosttest.NoError(t, err)
 		if _, err = of(t, several(2, 1)...).Plan(fleet.PlanOptions{Zones: z, MaxAge: time.Hour, Now: fleettest.Made}); !errors.Is(err, want) {

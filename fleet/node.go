@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -208,4 +209,9 @@ func (n *Node) origins() (all []Origin) {
 		all = append(all, n.Guests.Origin)
 	}
 	return all
+}
+
+// newest returns the time of the newest document of the node.
+func (n *Node) newest() time.Time {
+	return slices.MaxFunc(n.origins(), func(a, b Origin) int { return a.Time.Compare(b.Time) }).Time
 }

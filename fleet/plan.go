@@ -499,9 +499,7 @@ func (w *Wave) finish(p *planner, used []int) {
 			counts[k.Product].GPUs += s.gpus
 		}
 	}
-	for _, product := range slices.SortedFunc(maps.Keys(counts), Product.compare) {
-		w.GPUs = append(w.GPUs, *counts[product])
-	}
+	w.GPUs = host.Map(slices.SortedFunc(maps.Keys(counts), Product.compare), func(p Product) Count { return *counts[p] })
 	for i, k := range p.Kept {
 		k.Schedulable -= used[i]
 		w.Left = append(w.Left, k)

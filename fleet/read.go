@@ -60,17 +60,15 @@ func Read(from document.Source) (Fleet, error) {
 		return nil
 	}
 	err := from.EachOf(kinds, r.add)
-	if len(r.nodes) == 0 {
-		for _, file := range slices.Sorted(maps.Keys(broken)) {
+	nodes, renamed, errNames := r.named()
+	fleet := Fleet{Nodes: nodes, Warnings: slices.Concat(r.superseded(), renamed, ignored(others))}
+	for _, file := range slices.Sorted(maps.Keys(broken)) {
+		fleet.malformed(file, broken[file])
+		if len(r.nodes) == 0 {
 			err = errors.Join(err, broken[file])
 		}
 	}
-	fleet := Fleet{Nodes: slices.SortedFunc(maps.Values(r.nodes), func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })}
-	fleet.Warnings = append(r.superseded(), ignored(others)...)
-	for _, file := range slices.Sorted(maps.Keys(broken)) {
-		fleet.malformed(file, broken[file])
-	}
-	return fleet, errors.Join(err, r.order(), sameNovaHosts(fleet.Nodes))
+	return fleet, errors.Join(err, r.order(), errNames)
 }
 
 // malformed adds a file that could not be read to the node whose other files are named like it, to the
@@ -201,19 +199,37 @@ func ignored(others map[document.Kind][]string) (warnings []string) {
 	return warnings
 }
 
-// sameNovaHosts returns an error for each two nodes with one name in Nova.
-func sameNovaHosts(nodes []*Node) error {
-	var errs []error
-	seen := map[string]*Node{}
-	for _, n := range nodes {
+// named returns the nodes, by name, without the older one of two names of one machine, with a warning,
+// and an error for each other two with one name in Nova.
+func (r *reader) named() (nodes []*Node, warnings []string, err error) {
+	inNova, hosts := map[string]*Node{}, map[string]*Node{}
+	for _, n := range slices.SortedFunc(maps.Values(r.nodes), func(a, b *Node) int {
+		return cmp.Or(b.newest().Compare(a.newest()), cmp.Compare(a.Name, b.Name))
+	}) {
 		name := strings.ToLower(n.InNova())
-		if other := seen[name]; other != nil {
-			errs = append(errs, fmt.Errorf("%s: %w: %s has %s too", n.origins()[0].Name, ErrSameNovaHost, other.origins()[0].Name, n.InNova()))
-			continue
+		short, _, _ := strings.Cut(strings.ToLower(n.Name), ".")
+		candidates := []*Node{inNova[name], hosts[short]}
+		switch i := slices.IndexFunc(candidates, func(now *Node) bool { return now != nil && r.became(n, now) }); {
+		case i >= 0:
+			warnings = append(warnings, fmt.Sprintf("the documents of %s do not count, because the name of this machine is %s now", n.Name, candidates[i].Name))
+		case inNova[name] != nil:
+			err = errors.Join(err, fmt.Errorf("%s: %w: %s has %s too", n.origins()[0].Name, ErrSameNovaHost, inNova[name].origins()[0].Name, n.InNova()))
+		default:
+			inNova[name], hosts[short], nodes = n, n, append(nodes, n)
 		}
-		seen[name] = n
 	}
-	return errors.Join(errs...)
+	slices.SortFunc(nodes, func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })
+	return nodes, warnings, err
+}
+
+// became reports whether a node has the name of another one now: both are one machine with one name in
+// Nova, or one hostname is the other one without its domain. The id of the machine alone is no proof,
+// because a cloned image may contain it.
+func (r *reader) became(n, now *Node) bool {
+	was, is := strings.ToLower(n.Name), strings.ToLower(now.Name)
+	id := r.machines[was].machine
+	return id != "" && id == r.machines[is].machine && n.newest().Before(now.newest()) &&
+		(strings.EqualFold(n.InNova(), now.InNova()) || strings.HasPrefix(was, is+".") || strings.HasPrefix(is, was+"."))
 }
 
 // names are the texts of the documents, each kept once: those of many nodes are the same.
@@ -234,11 +250,6 @@ func (s names) internAt(text *string) string {
 
 // errNoTime is the error of a document that does not say when it was made.
 var errNoTime = errors.New("time is missing")
-
-// originOf returns where a document that was made at a time is from.
-func originOf(d document.Document, made time.Time) Origin {
-	return Origin{Name: d.Name, File: d.File, Time: made}
-}
 
 // system is what is read of the machine's system.
 type system struct {
@@ -290,7 +301,7 @@ func (s names) scan(d document.Document) (node, novaHost host.Name, of Origin, s
 	if err := faults(devices, found.Devices == nil); err != nil {
 		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
-	scan := &Scan{Origin: originOf(d, found.Time), Complete: found.Complete != host.No, Kernel: s.internAt(found.System.Kernel)}
+	scan := &Scan{Origin: Origin{Name: d.Name, File: d.File, Time: found.Time}, Complete: found.Complete != host.No, Kernel: s.internAt(found.System.Kernel)}
 	if m := found.Machine; m != nil {
 		scan.Server = s.intern(strings.TrimSpace(s.internAt(m.Vendor) + " " + s.internAt(m.Product)))
 		scan.Firmware = s.internAt(m.BIOS.Version)
@@ -386,8 +397,8 @@ func (s names) check(d document.Document) (node host.Name, of Origin, set func(*
 	if !slices.Contains(checklist.Verdicts(), found.Verdict) {
 		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
 	}
-	check := &Check{Origin: originOf(d, found.Time), Verdict: checklist.Verdict(s.intern(string(found.Verdict))), Reboot: found.Reboot == host.Yes,
-		Version: s.intern(found.Version), Kernel: s.internAt(found.System.Kernel)}
+	check := &Check{Origin: Origin{Name: d.Name, File: d.File, Time: found.Time}, Verdict: checklist.Verdict(s.intern(string(found.Verdict))),
+		Reboot: found.Reboot == host.Yes, Version: s.intern(found.Version), Kernel: s.internAt(found.System.Kernel)}
 	for _, f := range found.Findings {
 		switch {
 		case f.Check == linkCheck && f.Status == host.Warn:
@@ -405,7 +416,7 @@ func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(
 	if err != nil {
 		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
 	}
-	g := &Guests{Origin: originOf(d, r.Collected), Complete: r.Complete, Used: map[pci.Address]bool{}}
+	g := &Guests{Origin: Origin{Name: d.Name, File: d.File, Time: r.Collected}, Complete: r.Complete, Used: map[pci.Address]bool{}}
 	g.machine = host.Value(r.MachineID)
 	for a := range r.Users() {
 		g.Used[a] = true

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"gpustack/host"
 )
 
 // Total is the number of GPUs of a product in the fleet, by use.
@@ -51,9 +53,5 @@ func (f Fleet) Totals(now time.Time, maxAge time.Duration) []Total {
 			}
 		}
 	}
-	var all []Total
-	for _, p := range slices.SortedFunc(maps.Keys(byProduct), Product.compare) {
-		all = append(all, *byProduct[p])
-	}
-	return all
+	return host.Map(slices.SortedFunc(maps.Keys(byProduct), Product.compare), func(p Product) Total { return *byProduct[p] })
 }

@@ -24,8 +24,7 @@ func TestFleetInventory(t *testing.T) {
 		host := "host-" + name
 		write(t, filepath.Join(dir, "nodes", name+".scan.json"), string(fleettest.New(host, 2).Scan(t)))
 		write(t, filepath.Join(dir, "nodes", name+".guests.json"), string(fleettest.New(host, 2).GuestReport(t)))
-		services = append(services, map[string]string{"Host": host, "Zone": "az1", "Status": "enabled", "State": "up",
-			"Updated At": "2026-11-20T12:00:00.000000"})
+		services = append(services, map[string]string{"Host": host, "Zone": "az1", "Status": "enabled", "State": "up", "Updated At": "2026-11-20T12:00:00"})
 	}
 	text, err := json.Marshal(services)
 	hosttest.NoError(t, err)
