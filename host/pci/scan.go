@@ -33,14 +33,14 @@ type Options struct {
 	Detail Detail // how much is read of each of these
 }
 
-// Detail is how much Scan reads of the functions that it reads whole.
+// Detail is how much Scan reads of the functions that it reads whole: all but memory regions, if it
+// is 0.
 type Detail int
 
-// The details.
+// Other details.
 const (
-	Usual       Detail = iota // all but memory regions
-	ForTable                  // neither what only documents show: revision, driver override and reset methods
-	ForDocument               // the memory regions of GPUs too, which decide what firmware guests need
+	ForTable    Detail = iota + 1 // neither what only documents show: revision, driver override and reset methods
+	ForDocument                   // the memory regions of GPUs too, which decide what firmware guests need
 )
 
 // Scan returns every function below root, ordered by address, and warnings about entries that are
