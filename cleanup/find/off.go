@@ -19,6 +19,11 @@ import (
 var ErrAlive = host.WithHint(errors.New("is declared off, but its nova-compute has reported"),
 	"stop the host and repeat this when its nova-compute has been silent for long enough; while it runs, give its guest report instead (--guests)")
 
+// ErrUnreported goes with a database to which no service reports, so that no host can be seen to
+// work: heartbeats go to memcached, whatever passes them on is down, or it is a copy.
+var ErrUnreported = host.WithHint(errors.New("no service of Nova reports to this database, so that it shows no host as working"),
+	"start nova-conductor of the cell; with servicegroup_driver = mc, and in a copy, give guest reports instead (--guests)")
+
 // off returns the hosts that are declared off, by the names that were given.
 func (o Options) off() []string {
 	proof := cmp.Or(o.Proof, cleanup.NoProof())
@@ -27,20 +32,31 @@ func (o Options) off() []string {
 
 // checkOff returns an error for each host that is declared off although nova-compute on it has
 // reported to the reader's cell within cleanup.Silence. Each reader asks it, in the transaction of a
-// repair too. forced_down makes no difference.
+// repair too. forced_down makes no difference. Where no service at all has reported, it returns an
+// error too, if the cell has one of the hosts.
 //
-// Errors: ErrAlive.
+// Errors: ErrAlive, ErrUnreported.
 func (r *reader) checkOff(ctx context.Context) error {
 	var errs []error
+	known := false
 	for _, name := range r.options.off() {
 		spelling, seen, err := r.lastSeen(ctx, name)
 		if err != nil {
 			return err
 		}
+		known = known || !seen.IsZero()
 		if ago := r.now.Sub(seen); !seen.IsZero() && ago < cleanup.Silence(r.options.Down) {
 			errs = append(errs, fmt.Errorf("host %s %w: at %s, %s ago by the database's clock, less than %s", spelling, ErrAlive,
 				seen.UTC().Format(time.RFC3339), ago.Round(time.Second), cleanup.Silence(r.options.Down)))
 		}
+	}
+	if known && len(errs) == 0 {
+		var newest sql.NullTime
+		err := novadb.QueryRow(ctx, r.tx, "services", []any{&newest}, "SELECT MAX("+r.column("services", "last_seen_up", "updated_at")+") FROM services WHERE deleted = 0")
+		if err == nil && newest.Valid && r.now.Sub(newest.Time) >= cleanup.Silence(r.options.Down) {
+			err = ErrUnreported
+		}
+		return err
 	}
 	return errors.Join(errs...)
 }

@@ -72,6 +72,10 @@ func (c *Cell) Compute(t testing.TB, host string, options ...HostOption) int64 {
 		option(service, node)
 	}
 	c.Insert(t, "services", service)
+	if len(c.db.find(t, "SELECT 1 FROM "+c.Name+".services WHERE `binary` = 'nova-conductor'")) == 0 { // passes the reports on
+		c.Insert(t, "services", Row{"uuid": uuid.NewString(), "host": "controller", "binary": "nova-conductor", "topic": "conductor", "version": 64,
+			"report_count": 100, "disabled": false, "forced_down": false, "created_at": Ago(24 * time.Hour), "updated_at": Ago(0), "last_seen_up": Ago(0)})
+	}
 	id := c.Insert(t, "compute_nodes", node)
 	if len(c.db.find(t, "SELECT 1 FROM nova_api.host_mappings WHERE host = ?", host)) == 0 {
 		c.db.API.Insert(t, "host_mappings", Row{"cell_id": c.id, "host": host})

@@ -430,7 +430,7 @@ func cases(t *testing.T) []testCase {
 			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})
 		}, "record", host.Fail, "no spec has gpustack.local/gpu=0000:88:00.0", "unresolvable CDI devices gpustack.local/gpu=0000:88:00.0", "gpustack container prepare writes the specs again"},
 		{"device that is not recorded", func(n *tree) { n.recordContainers(first) },
-			"record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "gpustack container prepare --device 0000:88:00.0"},
+			"record", host.Fail, "gpustack.local/gpu=0000:88:00.0 is not recorded", "guests", "a kind of its own"},
 		{"spec that was edited", func(n *tree) {
 			n.recordContainers(first, second)
 			n.spec("etc/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})

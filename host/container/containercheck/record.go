@@ -57,7 +57,7 @@ func (v view) record() []host.Finding {
 		}
 		remedy := again
 		if !container.IsSpec(g.File) {
-			remedy = host.Textf("remove it from the file, or record it: %s", host.NewCommand("container prepare").Flag("device", a.String()))
+			remedy = host.Plain("remove it from the file, or have the program that writes the file name a kind of its own")
 		}
 		fail(g.File, g.Name+" is not recorded", "containers can use a device that may be assigned to guests", remedy)
 	}

@@ -39,6 +39,8 @@ var (
 	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
 		host.Textf("give containers an adapter of their own, or one of its VFs: %s",
 			host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER").Flag("for", "containers")))
+	// ErrNotMade is the error of a VF that rdma prepare has recorded.
+	ErrNotMade = host.WithHint(errors.New("is a VF that is not made yet"), "it is made at the next boot, or by: systemctl restart "+steps.Unit)
 	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
 	ErrUnbound = host.WithHint(errors.New("is not bound to NVIDIA's driver"),
 		host.Textf("bind it first: '%s' for one on vfio-pci, once no guest uses it, else load the module nvidia",
@@ -230,6 +232,8 @@ func (w *wanting) gpu(a pci.Address) error {
 func (w *wanting) hca(a pci.Address) error {
 	d, adapter, prepared := w.Devices.At(a), w.Stack.At(a), w.records().Adapter(w.Devices, a)
 	switch {
+	case d == nil && w.records().RDMA.Of(a) != nil:
+		return ErrNotMade
 	case d == nil:
 		return w.Devices.NotFound(errors.New("there is no such PCI function"), pci.SelectorOf(a), pci.ListAdapters())
 	case w.records().ForGuests(w.Devices, a):

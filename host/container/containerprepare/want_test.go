@@ -70,6 +70,10 @@ func TestRefusals(t *testing.T) {
 		"VFs of guests": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.RDMA = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForGuests}}}
 		}, containerprepare.ErrVFsForGuests},
+		"a VF that is not made yet": {func(m *containerprepare.Observed, o *containerprepare.Options) {
+			vf := hosttest.Address(t, "0000:0c:00.2")
+			m.RDMA, o.HCAs = &rdma.Record{Adapters: []rdma.Prepared{{Address: adapter, Use: rdma.ForContainers, VFs: []rdma.PreparedVF{{Address: vf}}}}}, []pci.Address{vf}
+		}, containerprepare.ErrNotMade},
 		"a manager of NVSwitches": {func(m *containerprepare.Observed, _ *containerprepare.Options) {
 			m.Devices.At(adapter).NVSwitchManager = host.Yes
 		}, gate.ErrSwitchManager},
