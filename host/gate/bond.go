@@ -33,7 +33,9 @@ func (b Bonds) of(a pci.Address) (*rdma.Bond, error) {
 
 // bonded returns the refusal of a function whose VFs would be made while it shares the RDMA device of
 // its bond, or nil: with SR-IOV enabled, the driver removes that device (Linux, mlx5_eswitch_enable).
-// Slaves of mlx5_core share one if not each has its own; other drivers know no such device.
+// Slaves of mlx5_core share one if not each has its own; other drivers know no such device. No option
+// lifts it where the host boots over the bond: the kernel ends its RDMA connections with the device
+// (Linux, nvme_rdma_remove_one), and not every root file system shows whether it has one.
 func (h Host) bonded(a pci.Address) (*Refusal, error) {
 	bond, err := h.Bonds.of(a)
 	if err != nil || bond == nil || !h.shares(a) {
@@ -52,7 +54,14 @@ func (h Host) bonded(a pci.Address) (*Refusal, error) {
 	if !shared || device == "" {
 		return nil, nil
 	}
-	return &Refusal{Address: a, Code: host.CodeBondedRDMA, Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s", device, bond.Name)}, nil
+	r := &Refusal{Address: a, Code: host.CodeBondedRDMA, Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s", device, bond.Name)}
+	for _, m := range bond.Members {
+		if never := h.Never(m); never != nil {
+			r.Code, r.Reason, r.Absolute = never.Code, fmt.Sprintf("%s; %s %s", r.Reason, m, never.Reason), true
+			break
+		}
+	}
+	return r, nil
 }
 
 // shares reports whether a function may share its RDMA device with other slaves of its bond.

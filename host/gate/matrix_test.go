@@ -71,6 +71,7 @@ var matrix = map[string][7]verdict{
 	"a subfunction":            {lifts, lifts, lifts, lifts, lifts, free, free},
 	"another namespace":        {lifts, lifts, lifts, lifts, lifts, free, free},
 	"an active RDMA port":      {lifts, lifts, lifts, lifts, free, free, free},
+	"a boot over a bond":       {no, no, no, no, no, no, free},
 	"a process":                {lifts, no, lifts, no, no, free, free},
 	"vDPA":                     {lifts, no, lifts, no, no, free, free},
 	"virtual functions":        {no, no, no, no, free, free, free},
@@ -189,6 +190,13 @@ var states = map[string]func(a string) (links, files, mounts string){
 		return fmt.Sprintf("symlink sys/class/infiniband/mlx5_9 -> ../../devices/pci0000:00/%s/infiniband/mlx5_9\n", a),
 			fmt.Sprintf("-- %s%s/infiniband/mlx5_9/ports/1/state --\n4: ACTIVE\n-- %[1]s%[2]s/infiniband/mlx5_9/node_type --\n1: CA\n", devices, a), ""
 	},
+	"a boot over a bond": func(string) (string, string, string) { // with one RDMA device
+		links, files := port("0000:0c:00.1")
+		for i, a := range []string{pf, "0000:0c:00.1"} {
+			links += fmt.Sprintf("symlink %s%s/net/eth%d/master -> ../../../../virtual/net/bond0\nsymlink %[1]s%[2]s/net/eth%[3]d/device -> ../../../%[2]s\n", devices, a, 1+7*i)
+		}
+		return links + "symlink sys/class/net/bond0 -> ../../devices/virtual/net/bond0\n", files + "-- sys/devices/virtual/net/bond0/bonding/slaves --\neth1 eth8\n", "10.0.0.1:/root / nfs4 rw 0 0\n"
+	},
 	"virtual functions": func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/bus/pci/devices/0000:0c:00.5 -> ../../../devices/pci0000:00/0000:0c:00.5\nsymlink %s0000:0c:00.5/physfn -> ../%s\n", devices, a),
 			"-- " + devices + "0000:0c:00.5/class --\n0x020000\n", ""
@@ -236,6 +244,13 @@ func process(pid int, name string) string {
 func unmounted(a, more string) (links, files, mounts string) {
 	links, files, _ = disk(a, "")
 	return links, files + more, ""
+}
+
+// port is another function of the adapter's card, whose interface is up.
+func port(a string) (links, files string) {
+	return fmt.Sprintf("symlink sys/bus/pci/devices/%[2]s -> ../../../devices/pci0000:00/%[2]s\nsymlink %[1]s%[2]s/driver -> ../../../bus/pci/drivers/mlx5_core\n"+
+			"symlink sys/class/net/eth8 -> ../../devices/pci0000:00/%[2]s/net/eth8\n", devices, a),
+		fmt.Sprintf("-- %[1]s%[2]s/class --\n0x020000\n-- %[1]s%[2]s/vendor --\n0x15b3\n-- %[1]s%[2]s/device --\n0x101b\n-- %[1]s%[2]s/net/eth8/flags --\n0x1003\n", devices, a)
 }
 
 // network is an interface of the machine with flags of sysfs: 0x1003 is up.
