@@ -72,6 +72,7 @@ var matrix = map[string][7]verdict{
 	"another namespace":        {lifts, lifts, lifts, lifts, lifts, free, free},
 	"an active RDMA port":      {lifts, lifts, lifts, lifts, free, free, free},
 	"a boot over a bond":       {no, no, no, no, no, no, free},
+	"another port in use":      {lifts, lifts, lifts, free, free, free, free},
 	"a process":                {lifts, no, lifts, no, no, free, free},
 	"vDPA":                     {lifts, no, lifts, no, no, free, free},
 	"virtual functions":        {no, no, no, no, free, free, free},
@@ -196,6 +197,10 @@ var states = map[string]func(a string) (links, files, mounts string){
 			links += fmt.Sprintf("symlink %s%s/net/eth%d/master -> ../../../../virtual/net/bond0\nsymlink %[1]s%[2]s/net/eth%[3]d/device -> ../../../%[2]s\n", devices, a, 1+7*i)
 		}
 		return links + "symlink sys/class/net/bond0 -> ../../devices/virtual/net/bond0\n", files + "-- sys/devices/virtual/net/bond0/bonding/slaves --\neth1 eth8\n", "10.0.0.1:/root / nfs4 rw 0 0\n"
+	},
+	"another port in use": func(string) (string, string, string) {
+		links, files := port("0000:0c:00.1")
+		return links, files, ""
 	},
 	"virtual functions": func(a string) (string, string, string) {
 		return fmt.Sprintf("symlink sys/bus/pci/devices/0000:0c:00.5 -> ../../../devices/pci0000:00/0000:0c:00.5\nsymlink %s0000:0c:00.5/physfn -> ../%s\n", devices, a),

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -54,11 +55,8 @@ func (h Host) judge(l Leaving) *Refusal {
 		reason := fmt.Sprintf("its disk %s is claimed: %s", c.Disk, c.What)
 		return &Refusal{Address: d.Address, Reason: reason, Absolute: true, Err: errClaimed, Code: host.CodeDisk, File: c.File}
 	}
-	if l.Kind == Removed {
-		return h.ofVF(d)
-	}
-	if l.Whole {
-		return h.ofAdapter(d)
+	if l.Kind == Removed || l.Whole {
+		return h.ofAdapter(d, l.Kind)
 	}
 	why, code := h.apart(d, l)
 	if why == "" {
@@ -85,11 +83,10 @@ func (h Host) Needed() []pci.Address {
 	return h.Devices.Where(func(d *pci.Device) bool { return h.Never(d.Address) != nil })
 }
 
-// Used returns the functions that the host needs, or whose interfaces or ports it uses: those that
-// do not leave as adapters do.
+// Used returns the functions that the host needs, or whose interfaces or ports it uses.
 func (h Host) Used() []pci.Address {
 	return h.Devices.Where(func(d *pci.Device) bool {
-		return h.judge(Leaving{Address: d.Address, Kind: AtBoot, Whole: true}) != nil
+		return h.Never(d.Address) != nil || h.judge(Leaving{Address: d.Address, Kind: Now, Whole: true}) != nil
 	})
 }
 
@@ -143,24 +140,29 @@ func (h Host) apart(d *pci.Device, l Leaving) (why string, code host.Code) {
 	return "is no GPU: " + h.Label(d), host.CodeGroup
 }
 
-// ofVF returns the refusal of a VF that is removed. Of several that a physical function has, --allow
-// names that function.
-func (h Host) ofVF(d *pci.Device) *Refusal {
-	links := h.Needs.Links[d.Address]
-	if links.Idle() {
+// ofAdapter returns the refusal of a VF that is removed, or of an RDMA adapter that rdma prepare
+// assigns to guests as a whole: it leaves by itself if its interfaces are seen to be idle. Each port
+// of an adapter must be down, too, and the functions of its card that remain as idle: a boot does not
+// ask for these, because their use may begin before it. Of several VFs that a physical function has,
+// --allow names that function.
+func (h Host) ofAdapter(d *pci.Device, kind Kind) *Refusal {
+	links, reason := h.Needs.Links[d.Address], ""
+	switch {
+	case !links.Idle():
+		reason = "has a network interface in use: " + links.Why()
+	case kind != Removed:
+		reason = links.Active
+	}
+	for _, a := range h.remaining(d) {
+		other := h.Needs.Links[a]
+		if use := cmp.Or(other.Why(), other.Active); reason == "" && use != "" && kind == AtBoot {
+			reason = fmt.Sprintf("the host uses %s: %s", a, use)
+		}
+	}
+	if reason == "" {
 		return nil
 	}
-	return &Refusal{Address: d.Address, Reason: "has a network interface in use: " + links.Why() + h.loses(d), Code: host.CodeNetwork}
-}
-
-// ofAdapter returns the refusal of an RDMA adapter that rdma prepare assigns to guests as a whole: it
-// leaves by itself if each of its ports is down and its interfaces are seen to be idle.
-func (h Host) ofAdapter(d *pci.Device) *Refusal {
-	active := h.Needs.Links[d.Address].Active
-	if r := h.ofVF(d); r != nil || active == "" {
-		return r
-	}
-	return &Refusal{Address: d.Address, Reason: active + h.loses(d), Code: host.CodeNetwork}
+	return &Refusal{Address: d.Address, Reason: reason + h.loses(d), Code: host.CodeNetwork}
 }
 
 // loses returns what the card of a function loses, or "".
