@@ -18,7 +18,7 @@ type Leaving struct {
 	Kind    Kind
 	Guests  bool   // by host prepare, which assigns NVSwitches with the GPUs of their board
 	Apart   bool   // not selected itself, but in the IOMMU group of a selected function
-	Whole   bool   // an RDMA adapter that rdma prepare assigns to guests as a whole
+	Whole   bool   // an RDMA adapter that rdma prepare assigns to guests as a whole, or a VF that it did not make
 	IDs     string // of its product, by which a driver binds it although it is not recorded
 }
 
@@ -95,7 +95,7 @@ func (h Host) Ask(allowed Allowed, leaving ...Leaving) (a Answer) {
 		if r == nil {
 			continue
 		}
-		if d := h.Devices.At(l.Address); l.Kind == Removed && d.SRIOV.PF != nil { // --allow names the physical function
+		if d := h.Devices.At(l.Address); (l.Kind == Removed || l.Whole) && d.SRIOV.PF != nil { // --allow names the physical function
 			r.Address, r.Function, r.Reason = *d.SRIOV.PF, &l.Address, fmt.Sprintf("its VF %s %s", l.Address, r.Reason)
 		}
 		a.add(h, allowed, r)

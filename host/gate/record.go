@@ -189,7 +189,8 @@ func adapters(records ...*rdma.Record) (all []pci.Address) {
 // leavesOf returns what leaves by a change of the record of an adapter; nil is none. vfs are its
 // VFs that exist. A record that ends takes them if they are exactly those that it names: gpustack
 // may have made them. Others it leaves as they are, unless this boot has made them of an earlier
-// record: then gpustack boot --revert asks.
+// record: then gpustack boot --revert asks. A record that begins gives VFs of a host driver another
+// identity and another use at the next boot, unless it is the lost one that has made them.
 func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
 	d := devices.At(a)
 	if d == nil || before != nil && after != nil && len(before.VFs) == len(after.VFs) && before.Whole == after.Whole && before.Use == after.Use {
@@ -198,8 +199,11 @@ func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, aft
 	ofRecord := before != nil && len(before.VFs) == len(vfs) &&
 		!slices.ContainsFunc(before.VFs, func(r rdma.PreparedVF) bool { return !slices.Contains(vfs, r.Address) })
 	for _, vf := range vfs {
-		if after == nil && ofRecord || after != nil && (len(after.VFs) != len(vfs) || !stays(devices.At(vf), after)) {
+		switch {
+		case after == nil && ofRecord || after != nil && (len(after.VFs) != len(vfs) || !stays(devices.At(vf), after)):
 			leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
+		case before == nil && after != nil && !pci.LeavesAlone(devices.At(vf).DriverName()):
+			leaving = append(leaving, Leaving{Address: vf, Kind: AtBoot, Whole: true})
 		}
 	}
 	switch {

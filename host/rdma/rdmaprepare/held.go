@@ -19,7 +19,9 @@ func (w *wanting) leave(before, after *rdma.Prepared) {
 	lifted, err := w.gate().Leave(w.Uses, w.allowed(), gate.Leaves(w.Devices, record(before), record(after))...)
 	for _, r := range lifted {
 		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", r.Address, r.Reason))
-		w.lifted = append(w.lifted, r.Address)
+	}
+	if after != nil && lifted != nil { // a VF stands for its adapter
+		w.lifted = append(w.lifted, after.Address)
 	}
 	if err != nil {
 		w.fail(err)

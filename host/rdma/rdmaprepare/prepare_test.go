@@ -285,6 +285,8 @@ func TestLeaving(t *testing.T) {
 	second := eth
 	second.address, second.mac, second.name, second.group = "0000:0d:00.1", "b8:59:9f:00:12:35", "mlx5_2", 22
 	withVFs := eth
+	forGuests := eth
+	forGuests.vfs = 2
 	withVFs.vfs, withVFs.vfDriver = 2, "mlx5_core"
 	pf, vf, other := address(eth.address), address("0d:00.2"), address(second.address)
 	recordedAs := func(use rdma.Use, number int, driver string, allowed ...pci.Address) string {
@@ -308,6 +310,7 @@ func TestLeaving(t *testing.T) {
 	onVF := netdev("0000:0d:00.2", "eth9")
 	vfFiles := "-- " + devices + "0000:0d:00.2/net/eth9/ifindex --\n9\n" + route("eth9")
 	const refused = "0000:0d:00.0: its VF 0000:0d:00.2 has a network interface in use: eth9 is up"
+	const boots = "0000:0d:00.0: its VF 0000:0d:00.2 may be the interface that the host boots with: root=/dev/nfs on the kernel command line"
 	bonded := func(files string) string {
 		return "-- sys/class/net/bond0/bonding/slaves --\neth1 eth2\n-- sys/class/net/bond0/ifindex --\n8\n" + files
 	}
@@ -357,6 +360,12 @@ func TestLeaving(t *testing.T) {
 		{"VFs of others with a route, none", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{None: true}, ""},
 		{"VFs that gpustack may have made, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForGuests, 2, "vfio-pci"), rdmaprepare.Options{Remove: one}, refused},
 		{"VFs of others with a route, another number", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{Add: one, VFs: 5}, refused},
+		{"VFs of others with a route, as many", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers}, refused},
+		{"the same, allowed", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers, Allow: one}, ""},
+		{"VFs of others, as many, that the host may boot over", []hca{withVFs}, "", "-- proc/cmdline --\nroot=/dev/nfs\n", rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers, Allow: one},
+			boots + "\n" + strings.Replace(boots, "00.2", "00.3", 1)},
+		{"idle VFs, as many", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers}, ""},
+		{"VFs of guests whose record is lost", []hca{forGuests}, "", "-- proc/cmdline --\nroot=/dev/nfs\n", rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, ""},
 		{"idle VFs, removed", []hca{withVFs}, "", recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, ""},
 		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), rdmaprepare.Options{Add: one, VFs: 2}, ""},
 		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"),
