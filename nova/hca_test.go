@@ -68,11 +68,13 @@ func TestHCA(t *testing.T) {
 		{"a VF recorded for containers, by its PF", "0000:65:00.0=alias:CX6VF", "", "", "", nova.ErrRecordedForContainers},
 		{"unknown", "0000:ff:00.0=alias:CX6VF", "", "", "", nova.ErrNoAdapter},
 		{"whole and a VF of it", "0000:62:00.0=alias:CX6 0000:62:00.1=alias:CX6VF", "", "", "", nova.ErrWholeAndVFs},
+		{"a VF that the host needs", "0000:62:00.1=alias:CX6VF", "", "", "", nova.ErrNeeded},
+		{"a VF that the host may need, by port", "0000:62:00.1=port:x", `{"address":"0000:62:00.1","vendor_id":"15b3","product_id":"101c","physical_network":"x"}`, "", "dead port", nil},
 		{"twice", "0000:0c:00.0=alias:A 0000:0c:00.1=alias:B", "", "", "", nova.ErrOfferedTwice},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := nova.Options{Role: nova.Compute, Release: 26,
-				ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Containers: ofContainers}}, Adapters: adapters}
+				ComputeNode: nova.ComputeNode{Devices: devices, Recorded: nova.Recorded{Containers: ofContainers, Needed: []pci.Address{address("0000:62:00.1")}}}, Adapters: adapters}
 			for _, text := range strings.Fields(test.hca) {
 				h, err := nova.ParseHCA(text)
 				hosttest.NoError(t, err)

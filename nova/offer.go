@@ -93,8 +93,7 @@ func (o Offered) Lacks(functions []pci.Address) (lacking []pci.Address) {
 	if len(o.Files) == 0 {
 		return nil
 	}
-	isOffered := func(a pci.Address) bool { return len(o.Of([]pci.Address{a})) > 0 }
-	return slices.DeleteFunc(slices.Clone(functions), isOffered)
+	return slices.DeleteFunc(slices.Clone(functions), func(a pci.Address) bool { return len(o.Of([]pci.Address{a})) > 0 })
 }
 
 // Of returns what is offered of functions.
@@ -104,14 +103,13 @@ func (o Offered) Of(functions []pci.Address) []devspec.Reported {
 
 // OfHost returns the GPUs, and those of the selected functions, that are offered although a driver
 // of the host has them. Other devices are among them only if a device_spec matches whatever there
-// is, or the host needs them and the spec is not for ports. Virtual functions are not: libvirt
-// unbinds those of network adapters from such a driver, and those of vGPUs work with it.
+// is, or the host needs them and the spec is not for ports. Virtual functions that it does not need
+// are not: libvirt unbinds those of network adapters from such a driver, and those of vGPUs work with it.
 func (o Offered) OfHost(selected, needed []pci.Address) []devspec.Reported {
 	return slices.DeleteFunc(slices.Clone(o.Functions), func(f devspec.Reported) bool {
-		driver := f.Device.DriverName()
-		isMeant := f.Device.IsGPU() || slices.Contains(selected, f.Device.Address) ||
-			slices.Contains(needed, f.Device.Address) && !f.Spec.IsOfPorts() && !f.Device.IsBridge()
-		return driver == "" || pci.LeavesAlone(driver) || f.Device.SRIOV.PF != nil || !isMeant && (!f.Spec.IsOpen() || f.Device.IsBridge())
+		isNeeded := slices.Contains(needed, f.Device.Address) && !f.Spec.IsOfPorts() && !f.Device.IsBridge()
+		isMeant := f.Device.IsGPU() || slices.Contains(selected, f.Device.Address) || f.Spec.IsOpen() && !f.Device.IsBridge()
+		return f.Device.DriverName() == "" || pci.LeavesAlone(f.Device.DriverName()) || !isNeeded && (f.Device.SRIOV.PF != nil || !isMeant)
 	})
 }
 

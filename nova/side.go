@@ -46,7 +46,7 @@ type Recorded struct {
 	Returning  bool          // the last boot was with another record: GPUs that are bound and not among Given return
 	Containers []pci.Address // recorded by container prepare
 	VFs        []pci.Address // recorded by rdma prepare for guests; they may not exist before the next boot
-	Needed     []pci.Address // those that no option lets leave the host; nil: unknown
+	Needed     []pci.Address // those that the host needs, or whose interface is a port of another one; nil: unknown
 }
 
 // Awaits reports whether a device_spec selects a VF that may not exist before the next boot.

@@ -58,7 +58,6 @@ func (h Host) bonded(a pci.Address) (*Refusal, error) {
 	for _, m := range bond.Members {
 		if never := h.Never(m); never != nil {
 			r.Code, r.Reason, r.Absolute = never.Code, fmt.Sprintf("%s; %s %s", r.Reason, m, never.Reason), true
-			break
 		}
 	}
 	return r, nil

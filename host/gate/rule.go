@@ -78,16 +78,18 @@ func (h Host) Never(a pci.Address) *Refusal {
 	return nil
 }
 
-// Needed returns the functions that no option lets leave the host.
+// Needed returns the functions with a driver of the host that no option lets leave it, or whose
+// interface is a port of another one.
 func (h Host) Needed() []pci.Address {
-	return h.Devices.Where(func(d *pci.Device) bool { return h.Never(d.Address) != nil })
+	return h.Devices.Where(func(d *pci.Device) bool {
+		isPort := slices.ContainsFunc(h.Needs.Links[d.Address].Interfaces, func(i guard.Interface) bool { return i.Master })
+		return !pci.LeavesAlone(d.DriverName()) && (isPort || h.Never(d.Address) != nil)
+	})
 }
 
 // Used returns the functions that the host needs, or whose interfaces or ports it uses.
 func (h Host) Used() []pci.Address {
-	return h.Devices.Where(func(d *pci.Device) bool {
-		return h.Never(d.Address) != nil || h.judge(Leaving{Address: d.Address, Kind: Now, Whole: true}) != nil
-	})
+	return h.Devices.Where(func(d *pci.Device) bool { return h.Never(d.Address) != nil || h.judge(Leaving{Address: d.Address, Kind: Now, Whole: true}) != nil })
 }
 
 // ofRoot returns the refusal of a function that the host needs to boot, or may need as far as that

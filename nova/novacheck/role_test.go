@@ -115,6 +115,7 @@ func TestSpecsAndHardware(t *testing.T) {
 	}
 	machine := nova.ComputeNode{Devices: devices(k4200s)}
 	const pf = "-- sys/bus/pci/devices/0000:84:00.0/sriov_totalvfs --\n4\n"
+	vf := "symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\nsymlink sys/bus/pci/devices/0000:88:00.0/driver -> ../../drivers/mlx5_core\nmkdir sys/bus/pci/drivers/mlx5_core\n" + k4200s + pf
 	kept := hosttest.Address(t, "0000:84:00.0")
 	other := hosttest.Address(t, "0000:88:00.0")
 	for _, test := range []struct {
@@ -151,7 +152,12 @@ func TestSpecsAndHardware(t *testing.T) {
 			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
 		{"a PF and its VF of one product, of which the VF is offered", `{"address": "0000:88:00.0"}`,
 			nova.ComputeNode{Devices: devices("symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\n" + k4200s + pf)}, nil, "", 1},
-		{"the same, of which the PF is offered", `{"vendor_id": "10de"}`,
+		{"a VF that the host needs", `{"address": "0000:88:00.0"}`, nova.ComputeNode{Devices: devices(vf), Recorded: nova.Recorded{Needed: []pci.Address{other}}}, nil,
+			"fail device_spec node:2 a device_spec offers 0000:88:00.0 (mlx5_core), and a driver of the host has it", 1},
+		{"a VF that it does not need", `{"address": "0000:88:00.0"}`, nova.ComputeNode{Devices: devices(vf)}, nil, "", 1},
+		{"a VF that it may need, for ports", `{"address": "0000:88:00.0", "physical_network": "x"}`,
+			nova.ComputeNode{Devices: devices(vf), Recorded: nova.Recorded{Needed: []pci.Address{other}}}, nil, "", 1},
+		{"the same PF, offered", `{"vendor_id": "10de"}`,
 			nova.ComputeNode{Devices: devices("symlink sys/bus/pci/devices/0000:88:00.0/physfn -> ../0000:84:00.0\n" + k4200s + pf)[:1]}, nil,
 			"fail alias node:3 the devices of alias K4200 have device_type type-PF", 1},
 		{"another type on one host", `{"vendor_id": "10de"}`,

@@ -114,10 +114,10 @@ func (c *Configuration) observeNode(root host.Root, m machine.Machine, prepared 
 		var here nova.Hypervisor
 		here, errs.hypervisor = nova.InstalledHypervisor(root)
 		c.Hypervisor = c.Hypervisor.Or(here)
-		if len(c.Aliases) > 0 && errs.machine == nil && errs.record == nil && m.Contract.Value == nil {
-			var needs guard.Needs
-			needs, errs.needs = guard.Observe(root, c.Devices)
-			c.Used = gate.Host{Devices: c.Devices, Needs: needs}.Used()
+		if errs.machine == nil && errs.record == nil && (len(c.Aliases) > 0 && m.Contract.Value == nil || len(c.HCAs) > 0) {
+			observed := gate.Host{Devices: c.Devices}
+			observed.Needs, errs.needs = guard.Observe(root, c.Devices)
+			c.Used, c.Needed = observed.Used(), observed.Needed()
 		}
 	}
 	if len(c.HCAs) > 0 && errs.machine == nil {
