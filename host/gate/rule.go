@@ -89,7 +89,7 @@ func (h Host) Needed() []pci.Address {
 
 // Used returns the functions that the host needs, or whose interfaces or ports it uses.
 func (h Host) Used() []pci.Address {
-	return h.Devices.Where(func(d *pci.Device) bool { return h.Never(d.Address) != nil || h.judge(Leaving{Address: d.Address, Kind: Now, Whole: true}) != nil })
+	return h.Devices.Where(func(d *pci.Device) bool { return h.judge(Leaving{Address: d.Address, Kind: Now, Whole: true}) != nil })
 }
 
 // ofRoot returns the refusal of a function that the host needs to boot, or may need as far as that
