@@ -22,7 +22,7 @@ var (
 		host.Textf("run %s with --vfs N, or with --whole, and reboot", host.NewCommand("rdma prepare").Flag("device", "ADDRESS")))
 	// ErrForContainers means that the VFs of an adapter remain with their host driver.
 	ErrForContainers = host.WithHint(errors.New("is prepared for containers, not for guests"),
-		host.Textf("run %s and reboot", host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "N").Flag("for", "guests")))
+		host.Textf("give guests an adapter of their own: '%s' lists them", host.NewCommand("rdma scan").Elsewhere()))
 	// ErrRecordedForContainers means that container prepare has recorded a function.
 	ErrRecordedForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
 		host.Textf("take it from containers first: %s", host.NewCommand("container prepare").Flag("remove", "ADDRESS")))

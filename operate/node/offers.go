@@ -81,8 +81,7 @@ func ofLeaving(root host.Root, devices pci.Devices, plan edit.Changes) []string 
 	if leaving == nil {
 		return nil
 	}
-	addresses := host.Map(leaving, func(l gate.Leaving) pci.Address { return l.Address })
-	return []string{"functions that leave the host at the next boot: " + pci.Joined(addresses, " ")}
+	return []string{"functions that leave the host at the next boot: " + pci.Joined(host.Map(leaving, func(l gate.Leaving) pci.Address { return l.Address }), " ")}
 }
 
 // ofReturned returns warnings of functions that a plan of files returns to the host: which guests
@@ -90,10 +89,11 @@ func ofLeaving(root host.Root, devices pci.Devices, plan edit.Changes) []string 
 // earlier run may be stuck.
 func ofReturned(root host.Root, devices machine.Look[pci.Devices], plan edit.Changes) []string {
 	before, after, changed, err := gate.Changed(root, plan)
-	if err != nil || !changed || before.Guests == nil {
+	if err != nil || !changed {
 		return nil // an error of the record is the plan's own
 	}
-	returned := host.Filter(before.Guests.Addresses(), func(a pci.Address) bool { return after.Guests.At(a) == nil })
+	had, has := before.RDMA.VFs(rdma.ForGuests, devices.Value), append(after.Guests.Addresses(), after.RDMA.VFs(rdma.ForGuests, devices.Value)...)
+	returned := host.Filter(append(before.Guests.Addresses(), had...), func(a pci.Address) bool { return !slices.Contains(has, a) })
 	return append(usedReturned(root, returned), offeredReturned(root, devices, after.Guests, returned, plan)...)
 }
 
@@ -122,8 +122,7 @@ func usedReturned(root host.Root, returned []pci.Address) (warnings []string) {
 // offeredReturned returns a warning for each line of Nova's configuration, as the plan leaves it, that
 // offers functions which return to the host. remains is what is recorded for guests then, nil for nothing: functions that are
 // among it return until the next boot.
-func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address,
-	plan edit.Changes) []string {
+func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains *machine.Contract, returned []pci.Address, plan edit.Changes) []string {
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	r := nova.Recorded{Given: remains.Addresses(), Selected: host.Value(remains).Selected}
 	switch {

@@ -100,6 +100,7 @@ func (n Node) PlanRDMA(m rdmaprepare.Observed, options rdmaprepare.Options, comm
 		return rdmaprepare.Plan{}, change.Work{}, err
 	}
 	plan, err := rdmaprepare.NewPlan(m, want)
+	plan.Warnings = append(plan.Warnings, ofReturned(n.Root, machine.Saw("/sys/bus/pci/devices", m.Devices, nil), plan.Files)...)
 	about := &change.Topic{Subject: change.OfAdapters, None: len(want.Record.Adapters) == 0}
 	work := change.Work{Command: command, About: about, Change: n.files().New(plan.Files)}
 	if n.Root.IsMachine() && len(plan.Files.Pending()) > 0 {

@@ -81,8 +81,7 @@ func (v view) roles() []host.Finding {
 // adapterRole finds a spec that gives containers an adapter of guests, or one whose VFs are theirs.
 func (v view) adapterRole(records gate.Records, a pci.Address, g container.Given) []host.Finding {
 	f := host.Finding{Status: host.Fail, File: g.File, Effect: "containers use the adapter and its identity on the network beside guests",
-		Remedy: host.Textf("remove its device from %s; '%s' gives containers VFs of an adapter", g.File,
-			host.NewCommand("rdma prepare").Flag("device", a.String()).Flag("vfs", "NUMBER").Flag("for", "containers"))}
+		Remedy: host.Textf("remove its device from %s, and give containers an adapter of their own: '%s' lists them", g.File, host.NewCommand("rdma scan"))}
 	prepared := records.Adapter(v.Devices.Value, a)
 	switch {
 	case records.ForGuests(v.Devices.Value, a):

@@ -37,8 +37,7 @@ var (
 		host.Textf("take it from guests first: %s", host.NewCommand("host prepare").Flag("remove", "ADDRESS")))
 	// ErrVFsForGuests is the error of an adapter whose VFs are for guests.
 	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
-		host.Textf("give containers an adapter of their own, or one of its VFs: %s",
-			host.NewCommand("rdma prepare").Flag("device", "ADDRESS").Flag("vfs", "NUMBER").Flag("for", "containers")))
+		host.Textf("give containers an adapter of their own: '%s' lists them", host.NewCommand("rdma scan")))
 	// ErrNotMade is the error of a VF that rdma prepare has recorded.
 	ErrNotMade = host.WithHint(errors.New("is a VF that is not made yet"), "it is made at the next boot, or by: systemctl restart "+steps.Unit)
 	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
@@ -241,7 +240,7 @@ func (w *wanting) hca(a pci.Address) error {
 	case gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}) != nil:
 		return gate.OfSwitches(w.Devices, gate.Leaving{Address: a, Kind: gate.Role}).Err
 	case prepared != nil && prepared.Use == rdma.ForGuests:
-		return named(ErrVFsForGuests, prepared.Address)
+		return ErrVFsForGuests
 	case adapter == nil || adapter.Name == "" && adapter.Elsewhere == "":
 		return rdma.NoDevice(adapter)
 	case adapter.Verbs == nil:

@@ -137,6 +137,8 @@ func (v view) ofInfiniBand(a rdma.Adapter, p rdma.Port) (cause string, remedy ho
 		return ": the policy of this virtual function is Down",
 			host.Textf("ip link set IPOIB_INTERFACE vf %d state auto, with the IPoIB interface of %s; or %s, which sets it at every boot",
 				identity.index, identity.pf, host.NewCommand("rdma prepare"))
+	case a.IsVF() && (hasNoGUID(p) || a.NodeGUID == nil || a.NodeGUID.IsZero()) && v.Record.Value.Of(*a.Address) != nil:
+		return ": this virtual function has no GUID", restart
 	case a.IsVF() && (hasNoGUID(p) || a.NodeGUID == nil || a.NodeGUID.IsZero()):
 		return ": this virtual function has no GUID", host.Textf("%s sets stable GUIDs at every boot; then unbind and bind the function",
 			prepare.Flag("for", string(rdma.ForContainers)))
