@@ -205,9 +205,9 @@ func TestPlayed(t *testing.T) {
 // machine that it was printed for, with one VF for a number of them.
 func TestPlayedAdapters(t *testing.T) {
 	const pf, vf = "0000:0c:00.0", "0000:0c:00.1"
-	idle := "symlink sys/class/net/ib1/device -> ../../../devices/pci0000:0c/" + vf + "\nsymlink sys/devices/pci0000:0c/" + vf +
-		"/net/ib1 -> ../../../../class/net/ib1\n"
-	down := "-- sys/class/net/ib1/ifindex --\n4\n-- sys/class/net/ib1/type --\n32\n-- sys/class/net/ib1/flags --\n0x1002\n"
+	const ib1 = "sys/devices/pci0000:0c/" + vf + "/net/ib1"
+	idle := "symlink sys/class/net/ib1 -> ../../../" + ib1 + "\nsymlink " + ib1 + "/device -> ../../../" + vf + "\n"
+	down := "-- " + ib1 + "/ifindex --\n4\n-- " + ib1 + "/type --\n32\n-- " + ib1 + "/flags --\n0x1002\n"
 	exclusive := "-- sys/module/ib_core/parameters/netns_mode --\nN\n"
 	played := 0
 	for name, tree := range map[string]string{

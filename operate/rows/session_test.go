@@ -268,7 +268,7 @@ func TestPlanUndo(t *testing.T) {
 	there := func(reports int64, status string) *novadbtest.Database {
 		return &novadbtest.Database{Answers: []novadbtest.Answer{
 			{Part: "SELECT DATABASE()", Rows: [][]any{{"nova"}}},
-			{Part: "SELECT compute_node_id, address FROM pci_devices", Rows: [][]any{{int64(1), "0000:84:00.0"}}},
+			{Part: "SELECT compute_node_id, address, COALESCE", Rows: [][]any{{int64(1), "0000:84:00.0", "gpu1"}}},
 			{Part: "MAX(report_count)", Rows: [][]any{{reports}}},
 			{Part: "SELECT CAST(status AS CHAR) FROM pci_devices", Rows: [][]any{{status}}},
 		}}
