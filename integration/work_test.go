@@ -46,7 +46,7 @@ func TestObservesOnce(t *testing.T) {
 		return func(file string) int { return strings.Count(hosttest.Read(t, trace), file+`", O_`) }
 	}
 	talk, twins := unpack(t, examples(t)["talk-2xk4200.txtar"]), unpack(t, examples(t)["workstation-twins.txtar"])
-	whole := opens(talk, "host", "scan", "--all")("driver_override")
+	whole := opens(talk, "host", "scan", "--all", "-o", "json")("driver_override")
 	if whole == 0 {
 		t.Fatal("no function was read")
 	}
