@@ -253,9 +253,8 @@ func TestRepeats(t *testing.T) {
 		{"repair-migration --conf /etc/kolla/nova.conf --apply", undo, "undo 1 --conf /etc/kolla/nova.conf"},
 		{"nova check --conf compute=/etc/nova.conf", host.NewCommand("nova configure"), "nova configure"},
 	} {
-		u := testUI(t)
-		newApp(u, append([]string{"gpustack"}, strings.Fields(test.line)...))
-		hosttest.EqualIn(t, test.line, "gpustack "+test.want, strings.ReplaceAll(u.Command(test.command), "\u2800", " "))
+		a := newApp(testUI(t), append([]string{"gpustack"}, strings.Fields(test.line)...))
+		hosttest.EqualIn(t, test.line, "gpustack "+test.want, strings.ReplaceAll(a.ui.Command(test.command), "\u2800", " "))
 	}
 }
 

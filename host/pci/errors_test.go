@@ -53,7 +53,6 @@ func TestErrors(t *testing.T) {
 			at84 := pci.Address{Bus: 0x84}
 			inspected, warnings := pci.Inspect(hosttest.Root(t, dir), []pci.Device{{Address: at84}})
 			got := inspected[at84].Errors
-			text := strings.Join(warnings, "\n")
 			for kind, pair := range map[string][2]*uint64{
 				"correctable": {got.Correctable, test.want.Correctable}, "nonfatal": {got.NonFatal, test.want.NonFatal}, "fatal": {got.Fatal, test.want.Fatal},
 			} {
@@ -61,7 +60,7 @@ func TestErrors(t *testing.T) {
 					t.Errorf("%s: %v, want %v", kind, pair[0], pair[1])
 				}
 			}
-			hosttest.EqualIn(t, "error", test.err, text)
+			hosttest.EqualIn(t, "error", test.err, strings.Join(warnings, "\n"))
 		})
 	}
 }

@@ -42,6 +42,7 @@ const (
 	first, second = "0000:84:00.0", "0000:88:00.0"
 	hca           = "0000:0c:00.0"
 	loaded        = "550.163.01"
+	unit, wants   = "etc/systemd/system/gpustack-boot.service", "etc/systemd/system/multi-user.target.d/gpustack-boot.conf"
 )
 
 // function adds a PCI function with a driver, "" for none.
@@ -206,6 +207,7 @@ func (n *tree) recordContainers(addresses ...string) {
 func (n *tree) dynamic() {
 	const file = "var/lib/gpustack/contract.json"
 	n.files[file] = strings.Replace(n.files[file], `"static":true`, `"static":false`, 1)
+	n.files[unit], n.files[wants] = "", ""
 }
 
 // verify lays the tree, observes it and returns the findings.
@@ -440,6 +442,15 @@ func cases(t *testing.T) []testCase {
 			n.dynamic()
 			n.spec("run/cdi/gpustack-gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0", second: "/dev/nvidia1"})
 		}, "record", host.Warn, "/run/cdi/gpustack-gpu.json differs from the spec", "nodes or libraries", "systemctl restart gpustack-boot.service writes it again"},
+		{"unit that is masked", func(n *tree) {
+			n.recordContainers(first, second)
+			n.dynamic()
+			delete(n.files, unit)
+			n.links[unit] = "/dev/null"
+		},
+			"record", host.Fail, "gpustack-boot.service is masked", "the next boot writes no spec", "systemctl unmask gpustack-boot.service"},
+		{"unit that no boot starts", func(n *tree) { n.recordContainers(first, second); n.dynamic(); delete(n.files, wants) },
+			"record", host.Fail, "/" + wants + " missing, although devices are recorded", "the next boot writes no spec", "gpustack container prepare"},
 		{"spec of a boot that is missing", func(n *tree) { n.recordContainers(first, second); n.dynamic() },
 			"record", host.Fail, "/run/cdi/gpustack-gpu.json is missing", "do not get", "systemctl restart gpustack-boot.service"},
 		{"spec of a boot that is older than the record", func(n *tree) {

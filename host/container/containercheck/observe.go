@@ -36,6 +36,7 @@ type Observed struct {
 	Links      map[pci.Address]pci.PCIeLink // of GPUs that are not for guests
 	Family     host.Family                  // of the distribution
 	Systemd    bool                         // the machine has it
+	Boot       steps.State                  // of the steps that write the specs at boot
 	// Architecture is the node's, as Go names it.
 	Architecture string
 }
@@ -73,6 +74,7 @@ func Observe(root host.Root, devices machine.Look[pci.Devices], offered machine.
 	guests, containers, err := machine.ReadRecord(root)
 	m.Contract = machine.Saw(machine.ContractFile, guests, err)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
+	m.Boot = steps.Observe(root, machine.Machine{Contract: m.Contract, Containers: containers})
 	m.Links = pci.ReadPCIeLinks(root, slices.DeleteFunc(slices.Clone(devices.Value), func(d pci.Device) bool {
 		return !d.IsNVIDIAGPU() || d.IsVF() || guests.At(d.Address) != nil
 	}))

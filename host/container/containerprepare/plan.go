@@ -203,8 +203,12 @@ func (p *Plan) notes(m Observed, w Want, hasUnit bool) {
 		note("gpustack-boot.service writes the specs at each boot, as the machine is then; --static writes them in %s, once", cdi.StaticFolder)
 	}
 	if w.Specs.HCA != nil {
-		if !m.exclusive() {
+		switch {
+		case m.exclusive():
+		case m.RDMA != nil:
 			note("%s; '%s' gives each device to one namespace", rdma.NoIsolation, host.NewCommand("rdma prepare").Flag("netns", "exclusive"))
+		default: // an adapter has to be named to rdma prepare
+			note("%s", rdma.NoIsolation)
 		}
 		note("containers of podman need --ulimit memlock=-1: as a setting for all it would keep containers of ordinary users from starting")
 		if w.Record.Options.Static {

@@ -251,7 +251,7 @@ func TestRefusals(t *testing.T) {
 				"the host keeps 0000:0c:00.1 of the same card, and a guest can reset or reflash the whole card"},
 		{"the same, allowed", []hca{ib, with(eth, func(a *hca) { a.address = "0000:0c:00.1" })}, "", route, allowed, ""},
 		{"a whole adapter that shares its group", []hca{ib, with(eth, func(a *hca) { a.group = 20 })}, "", "", allowed,
-			"0000:0d:00.0: shares IOMMU group 20 with 0000:0c:00.0, so a guest can have 0000:0c:00.0 only together with it: 'gpustack host prepare' accepts both"},
+			"0000:0d:00.0: shares IOMMU group 20 with 0000:0c:00.0, so a guest can have 0000:0c:00.0 only together with it: 'gpustack rdma prepare --device 0000:0c:00.0 --device 0000:0d:00.0 --whole' accepts both"},
 		{"a whole adapter whose port is active", both, "", down, rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true}, "0000:0d:00.0: has the active port 1 of mlx5_1"},
 		{"a whole adapter whose ports are down", both, "", down + "-- sys/devices/pci0000:00/0000:00:01.0/0000:0d:00.0/infiniband/mlx5_1/ports/1/state --\n1: DOWN\n",
 			rdmaprepare.Options{Add: []pci.Address{address(eth.address)}, Whole: true}, ""},

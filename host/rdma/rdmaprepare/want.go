@@ -268,9 +268,13 @@ func (w *wanting) whole(p rdma.Prepared, d *pci.Device) {
 		if other == p.Address || member == nil || member.IsBridge() || w.wants(other) || w.Contract.At(other) != nil {
 			continue
 		}
+		both := host.NewCommand("host prepare").Flag("device", p.Address.String()).Flag("allow", other.String())
+		if w.Stack.At(other) != nil {
+			both = host.NewCommand("rdma prepare").Flag("device", p.Address.String()).Flag("device", other.String()).Flag("whole")
+		}
 		w.fail(&gate.Refusal{Address: other, Absolute: true, Code: host.CodeGroup,
 			Reason: fmt.Sprintf("shares IOMMU group %d with %s, so a guest can have %s only together with it: '%s' accepts both",
-				*d.IOMMUGroup, p.Address, p.Address, host.NewCommand("host prepare"))})
+				*d.IOMMUGroup, p.Address, p.Address, both)})
 	}
 }
 
