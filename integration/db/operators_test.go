@@ -192,7 +192,7 @@ func TestDeclaredOff(t *testing.T) {
 			cell.Compute(t, "gpu2")
 			cell.Instance(t, UUID(1), "gpu2", "active", "")
 			cell.Card(t, gpu1, first, "allocated", UUID(1))
-			update(t, fmt.Sprintf("UPDATE nova_cell1.services SET last_seen_up = last_seen_up - INTERVAL %d DAY", test.silent))
+			update(t, fmt.Sprintf("UPDATE nova_cell1.services SET version = version + 1, last_seen_up = last_seen_up - INTERVAL %d DAY", test.silent))
 			before := states(t, cell)
 			stdout, stderr, status := repairMigration(t, machine(t), "--host-is-off", test.given, "--apply", "--yes", "--wait", "1s", "-o", "json")
 			if test.why == "" {
