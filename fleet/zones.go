@@ -30,7 +30,7 @@ var (
 			"or with --by aggregate {\"services\": that, \"aggregates\": {\"AGGREGATE\": [\"HOST\"]}}")
 	// ErrOldMap means that a file shows the compute services of another time.
 	ErrOldMap = host.WithHint(errors.New("does not show the compute services of now"),
-		"make it again: openstack compute service list --service nova-compute --long -f json > FILE")
+		"list the services again, as FILE was made: openstack compute service list --service nova-compute --long -f json")
 	// ErrAmbiguous means that a host of the map can be more than one node.
 	ErrAmbiguous = host.WithHint(errors.New("can be more than one node"), "make the documents again as root, so that they have the host's name in Nova")
 )

@@ -244,7 +244,7 @@ func TestRepeats(t *testing.T) {
 		command host.Command
 		want    string
 	}{
-		{"nova drain gpu1 --os-cloud lab --os-region-name=r1 --insecure", enable, "nova enable gpu1 --insecure --os-region-name r1 --os-cloud lab"},
+		{"nova drain gpu1 --os-cloud lab --os-region-name=r1 --insecure", enable, "nova enable gpu1 --os-cloud lab --os-region-name r1 --insecure"},
 		{"nova drain gpu1 --os-cloud lab", host.NewCommand("repair-migration").Flag("instance", "u1"), "repair-migration --instance u1 --os-cloud lab"},
 		{"nova drain gpu1 --os-cloud lab", host.NewCommand("host check").Elsewhere(), "host check"},
 		{"nova drain gpu1 --os-cloud lab", enable.Flag("os-cloud", "other"), "nova enable gpu1 --os-cloud other"},

@@ -56,7 +56,7 @@ func (h Host) bonded(a pci.Address) (*Refusal, error) {
 	}
 	r := &Refusal{Address: a, Code: host.CodeBondedRDMA, Reason: fmt.Sprintf("VFs remove the RDMA device %s of its bond %s", device, bond.Name)}
 	for _, m := range bond.Members {
-		if never := h.Never(m); never != nil {
+		if never := h.Never(m); never != nil && (h.Needs.Root.Needs[m] != "" || h.Needs.Root.Network != "" || len(h.Needs.Claims[m]) > 0) {
 			r.Code, r.Reason, r.Absolute = never.Code, fmt.Sprintf("%s; %s %s", r.Reason, m, never.Reason), true
 		}
 	}

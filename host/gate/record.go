@@ -190,7 +190,7 @@ func adapters(records ...*rdma.Record) (all []pci.Address) {
 // VFs that exist. A record that ends takes them if they are exactly those that it names: gpustack
 // may have made them. Others it leaves as they are, unless this boot has made them of an earlier
 // record: then gpustack boot --revert asks. A record that begins gives VFs of a host driver another
-// identity and another use at the next boot, unless it is the lost one that has made them.
+// identity and another use at the next boot.
 func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
 	d := devices.At(a)
 	if d == nil || before != nil && after != nil && len(before.VFs) == len(after.VFs) && before.Whole == after.Whole && before.Use == after.Use {

@@ -152,7 +152,7 @@ func (h Host) ofAdapter(d *pci.Device, kind Kind) *Refusal {
 	switch {
 	case !links.Idle():
 		reason = "has a network interface in use: " + links.Why()
-	case kind != Removed:
+	case kind != Removed && (kind != AtBoot || !d.IsVF()): // the port of a VF is active with that of its adapter
 		reason = links.Active
 	}
 	for _, a := range h.remaining(d) {

@@ -502,7 +502,7 @@ func known[T any](r *reader, name string, value *T, err error) (_ *T, unread boo
 }
 
 func (r *reader) warn(name string, err error) {
-	file := path.Join("/", devicesDir, r.d.Address.String(), name)
+	file := strings.TrimSuffix("/"+devicesDir+"/"+r.d.Address.String()+"/"+name, "/") // ".." is above what the entry leads to
 	r.d.Warnings = append(r.d.Warnings, host.OfFile(file, err).Error())
 }
 

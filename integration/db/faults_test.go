@@ -173,7 +173,7 @@ func TestRefused(t *testing.T) {
 		"more than --max":  {"", []string{"--max", "2"}, "3 repairs: more repairs than allowed at once"},
 		"off, and reports": {"", []string{"--guests", evidence.Write(t, evidence.Report("gpu1"))}, "host gpu1 is declared off, but a guest report of it was given"},
 		"no instances":     {"UPDATE nova_cell1.instances SET deleted = id", nil, "cell cell1: this does not look like the database of a running deployment: it has no instances"},
-		"no services":      {"UPDATE nova_cell1.services SET deleted = id", nil, "no services"},
+		"no services":      {"UPDATE nova_cell1.services SET deleted = id", nil, "no service of Nova reports to this database"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.spoil != "" {

@@ -171,14 +171,15 @@ func TestDeclaredOff(t *testing.T) {
 		seen   time.Duration
 		given  string
 		why    string // "" if it is accepted
-		silent int    // days for which all services are
+		seenUp string // of all services
 	}{
-		"nothing reports here":         {24 * time.Hour, "gpu1", "no service of Nova reports to this database", 1},
-		"it is up":                     {5 * time.Second, "gpu1", "host gpu1" + said, 0},
-		"in other letters":             {5 * time.Second, "GPU1", "host gpu1" + said, 0},
-		"silent for less than 5 min":   {4 * time.Minute, "gpu1", "host gpu1" + said, 0},
-		"silent for more than 5 min":   {6 * time.Minute, "gpu1", "", 0},
-		"forced down, and it lives on": {-1, "gpu1", "host gpu1" + said, 0},
+		"nothing reports here":         {24 * time.Hour, "gpu1", "no service of Nova reports to this database", "last_seen_up - INTERVAL 1 DAY"},
+		"nothing ever reported here":   {24 * time.Hour, "gpu1", "no service of Nova reports to this database", "NULL"},
+		"it is up":                     {5 * time.Second, "gpu1", "host gpu1" + said, "last_seen_up"},
+		"in other letters":             {5 * time.Second, "GPU1", "host gpu1" + said, "last_seen_up"},
+		"silent for less than 5 min":   {4 * time.Minute, "gpu1", "host gpu1" + said, "last_seen_up"},
+		"silent for more than 5 min":   {6 * time.Minute, "gpu1", "", "last_seen_up"},
+		"forced down, and it lives on": {-1, "gpu1", "host gpu1" + said, "last_seen_up"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reset(t)
@@ -192,7 +193,7 @@ func TestDeclaredOff(t *testing.T) {
 			cell.Compute(t, "gpu2")
 			cell.Instance(t, UUID(1), "gpu2", "active", "")
 			cell.Card(t, gpu1, first, "allocated", UUID(1))
-			update(t, fmt.Sprintf("UPDATE nova_cell1.services SET version = version + 1, last_seen_up = last_seen_up - INTERVAL %d DAY", test.silent))
+			update(t, "UPDATE nova_cell1.services SET version = version + 1, last_seen_up = "+test.seenUp)
 			before := states(t, cell)
 			stdout, stderr, status := repairMigration(t, machine(t), "--host-is-off", test.given, "--apply", "--yes", "--wait", "1s", "-o", "json")
 			if test.why == "" {

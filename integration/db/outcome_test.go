@@ -427,7 +427,7 @@ func TestInterruptedEntry(t *testing.T) {
 		lose(proxy)
 		args = []string{"--database", at(proxy.Address, "nova_cell1"), "--api-database", database.URL("nova_api"), "--host-is-off", "gpu1"}
 		_, stderr, status := repairMigration(t, root, append(args, "--apply", "--yes", "--wait", "1s")...)
-		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --root "+root+" --apply --api-database URL --database URL determines it") {
+		if status != 1 || !strings.Contains(stderr, "0000:00:00.0 of gpu1: the outcome of this repair is unknown: the outcome of COMMIT is unknown: ") || !strings.Contains(stderr, "gpustack: hint: gpustack repair-migration --root "+root+" --apply --database URL --api-database URL determines it") {
 			t.Fatalf("exit status %d, %s", status, stderr)
 		}
 		return root, cell, args
@@ -935,7 +935,7 @@ func TestInterruptedRepairTwice(t *testing.T) {
 	s.Type(terminal.CtrlC)
 	status := s.Wait()
 	want := "gpustack: error: interrupted again, stopped at once\n" +
-		fmt.Sprintf("gpustack: hint: if 'gpustack history --root %[1]s' shows an interrupted entry, 'gpustack repair-migration --root %[1]s --apply --api-database URL --database URL' determines what it has done, "+
+		fmt.Sprintf("gpustack: hint: if 'gpustack history --root %[1]s' shows an interrupted entry, 'gpustack repair-migration --root %[1]s --apply --database URL --api-database URL' determines what it has done, "+
 			"'gpustack undo --root %[1]s --database URL' undoes it\n", root)
 	if status != 130 || !strings.HasSuffix(s.Output(), want) {
 		t.Errorf("exit status %d, want %q:\n%s", status, want, s.Output())

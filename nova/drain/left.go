@@ -208,7 +208,7 @@ func (l *Look) migrations(ctx context.Context, e elsewhere) error {
 		case cloud.MigrationOver(m.Status), m.Status == "error": // what failed makes no progress
 			continue
 		case m.Status == "finished": // it holds devices on both hosts for as long as that takes
-			t.Remedy = host.Textf("confirm or revert it: openstack server resize confirm %s; where Nova refuses that, '%s' says what is left", m.Server, left)
+			t.Remedy = host.Textf("confirm or revert it: openstack server resize confirm %s; where Nova refuses that, '%s' shows what is left", m.Server, left)
 		case !e.now.IsZero() && e.now.Sub(m.Updated) > stuck:
 			t.Remedy = host.Textf("nothing has changed it since %s: '%s' says whether it was left by a failure",
 				m.Updated.UTC().Format(time.RFC3339), left)

@@ -116,7 +116,7 @@ func (c *checker) properties() {
 			host.Plain("use a flavor with hw:mem_page_size"))
 	}
 	if !bad {
-		c.add(checkProperties, host.Pass, fmt.Sprintf("no property that is judged here is refused (of %d)", len(c.Image.Properties)), "", nil)
+		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts those of the properties (%d) that gpustack checks", len(c.Image.Properties)), "", nil)
 	}
 }
 

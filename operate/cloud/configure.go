@@ -117,7 +117,9 @@ func (c *Configuration) observeNode(root host.Root, m machine.Machine, prepared 
 		if errs.machine == nil && errs.record == nil && (len(c.Aliases) > 0 && m.Contract.Value == nil || len(c.HCAs) > 0) {
 			observed := gate.Host{Devices: c.Devices}
 			observed.Needs, errs.needs = guard.Observe(root, c.Devices)
-			c.Used, c.Needed = observed.Used(), observed.Needed()
+			if c.Needed = observed.Needed(); m.Contract.Value == nil {
+				c.Used = observed.Used()
+			}
 		}
 	}
 	if len(c.HCAs) > 0 && errs.machine == nil {

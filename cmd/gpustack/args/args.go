@@ -42,9 +42,15 @@ type Line struct {
 // Repeat adds the flags of the line without which a command that it prints would be about another
 // cloud, database or release. takes reports whether the command has a flag.
 func (l *Line) Repeat(c host.Command, takes func(flag string) bool) host.Command {
-	for _, o := range slices.Backward(l.flags) {
+	for _, o := range l.flags {
 		switch o.name {
-		case "os-cloud", "os-region-name", "os-cacert", "insecure":
+		case "os-cacert", "release": // the machine may not show its release
+		case "insecure":
+			if o.value == "false" {
+				continue
+			}
+			o.value = ""
+		case "os-cloud", "os-region-name":
 			if c.Name() == "undo" { // its entry has the cloud
 				continue
 			}
@@ -54,7 +60,6 @@ func (l *Line) Repeat(c host.Command, takes func(flag string) bool) host.Command
 			if l.Path[0] != "repair-migration" {
 				continue
 			}
-		case "release": // which the machine may not show
 		default:
 			continue
 		}

@@ -40,13 +40,13 @@ func (v view) record() []host.Finding {
 		write = host.Plain("systemctl restart gpustack-boot.service writes it again, as the machine is now")
 		const effect = "the next boot writes no spec"
 		switch missing := v.Boot.Missing; {
-		case v.Boot.Err != nil:
-			findings = append(findings, checklist.Unread(steps.UnitFile, v.Boot.Err)...)
 		case v.Boot.Masked:
 			fail(steps.UnitFile, steps.Unit+" is masked", effect, host.Plain("systemctl unmask "+steps.Unit))
 		case len(missing) > 0:
 			fail(missing[0], strings.Join(missing, " and ")+" missing, although devices are recorded", effect,
 				host.Textf("run %s: it writes the unit again", host.NewCommand("container prepare")))
+		case v.Boot.Err != nil:
+			findings = append(findings, host.Map(host.Split(v.Boot.Err), checklist.Prevented)...)
 		}
 	}
 	devices := v.Specs.Devices()

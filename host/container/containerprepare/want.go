@@ -39,7 +39,7 @@ var (
 	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
 		host.Textf("give containers an adapter of their own: '%s' lists them", host.NewCommand("rdma scan")))
 	// ErrNotMade is the error of a VF that rdma prepare has recorded.
-	ErrNotMade = host.WithHint(errors.New("is a VF that is not made yet"), "it is made at the next boot, or by: systemctl restart "+steps.Unit)
+	ErrNotMade = host.WithHint(errors.New("is a VF that does not exist yet"), "it is made at the next boot, or by: systemctl restart "+steps.Unit)
 	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
 	ErrUnbound = host.WithHint(errors.New("is not bound to NVIDIA's driver"),
 		host.Textf("bind it first: '%s' for one on vfio-pci, once no guest uses it, else load the module nvidia",
