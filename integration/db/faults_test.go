@@ -1,6 +1,7 @@
 package db
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -176,16 +177,15 @@ func TestRefused(t *testing.T) {
 		"no services":      {"UPDATE nova_cell1.services SET deleted = id", nil, "no service of Nova reports to this database"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if test.spoil != "" {
-				if _, err := database.SQL.ExecContext(t.Context(), test.spoil); err != nil {
-					t.Fatal(err)
-				}
-			}
+			_, err := database.SQL.ExecContext(t.Context(), cmp.Or(test.spoil, "DO 0"))
+			hosttest.NoError(t, err)
 			_, stderr, status := repairMigration(t, machine(t), append(test.args, "--host-is-off", "gpu1", "--apply", "--yes", "--wait", "1s")...)
 			if status != 1 || !strings.Contains(stderr, test.want) {
 				t.Errorf("exit status %d, %s", status, stderr)
 			}
 			hosttest.EqualIn(t, "before and after", before, states(t, cell))
+			_, err = database.SQL.ExecContext(t.Context(), "UPDATE nova_cell1.services SET deleted = 0")
+			hosttest.NoError(t, err)
 		})
 	}
 }
