@@ -613,8 +613,8 @@ func (c *classifier) away() {
 		c.Migration, c.Consequence = &evacuated.ID, takenForNothing
 		c.repairs(ByNova, "start nova-compute on %s; do not change the migration's record before", c.f.Node.Host)
 		if on := c.f.Node.Host; c.f.Proof.Off(on) {
-			c.Steps = host.Textf("%s; if the host is never started again, delete its service (openstack compute service list --host %s, then "+
-				"openstack compute service delete), and then run: %s", c.Steps, on, again.Flag("host-is-off", on).Flag("apply"))
+			c.Steps = host.Textf("%s; or, if the host is never started again, delete its service: openstack compute service list --host %s "+
+				"shows the ID for openstack compute service delete ID; then: %s", c.Steps, on, again.Flag("host-is-off", on).Flag("apply"))
 		}
 		return
 	}

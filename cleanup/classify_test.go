@@ -462,7 +462,7 @@ func TestCases(t *testing.T) {
 			want: "E stale nova: the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest"},
 		"E: evacuated, and the host is off": {device: mine, instance: instance("active @gpu2"), migrations: []Migration{evacuated}, held: both, down: true, proof: reports{off: "gpu1"},
 			want:  "E stale nova: the instance was evacuated from this host: nova-compute frees the device when it starts, after it has removed the guest",
-			steps: "then run: gpustack repair-migration --host-is-off gpu1 --apply"},
+			steps: "delete ID; then: gpustack repair-migration --host-is-off gpu1 --apply"},
 		"B: evacuated, and an older migration is in error": {device: mine, instance: instance("active @gpu2"),
 			migrations: []Migration{migration("migration error gpu1 gpu2"), evacuated}, held: both, down: true, proof: ok,
 			want: "B stale online failed: migration 12 (migration) 'error' gpu1->gpu2 keeps the device, but the instance is not on this node; the instance was evacuated from this host by migration 13"},

@@ -188,8 +188,8 @@ func (m Migration) String() string {
 	return fmt.Sprintf("migration %d (%s) '%s' %s->%s", m.ID, m.Type, m.Status, m.SourceHost, m.DestHost)
 }
 
-// KeyOf returns a uuid as Nova writes it, or a name, to compare it with others: the database ignores
-// letter case and trailing blanks.
+// KeyOf returns a uuid as Nova writes it, or a name, to compare it with others: the database
+// ignores letter case and trailing blanks.
 func KeyOf(text string) string {
 	return strings.ToLower(strings.TrimRight(text, " "))
 }

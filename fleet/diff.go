@@ -61,8 +61,8 @@ func Diff(earlier, later Fleet) []Difference {
 	return all
 }
 
-// unread returns a node of another collection without documents if a file of this one that is named like
-// its files is malformed, and nil otherwise.
+// unread returns a node of another collection without documents if a file of this one that is named
+// like its files is malformed, and nil otherwise.
 func (f Fleet) unread(n *Node) *Node {
 	stems := host.Map(n.origins(), func(o Origin) string { return fileStem(o.File) })
 	for _, m := range f.Malformed {

@@ -448,7 +448,8 @@ func TestDiff(t *testing.T) {
 	hosttest.Equal(t, []string{"changed - functions: 1 GPU/unknown functions"}, differences(fleet.Diff(of(t, gpu1), unscanned)))
 }
 
-// TestDiffMalformed: a node whose file is malformed is neither added nor removed; its functions are unknown.
+// TestDiffMalformed: a node whose file is malformed is neither added nor removed; its functions are
+// unknown.
 func TestDiffMalformed(t *testing.T) {
 	gpu1, gpu2 := fleettest.New("host1", 1).Scan(t), fleettest.New("host2", 2).Scan(t)
 	folder := func(file string, text []byte) fleet.Fleet {

@@ -57,8 +57,8 @@ func (k Keep) String() string {
 	return strconv.Itoa(k.Number)
 }
 
-// Goal is when a node that nothing but guests blocks is done: host check says that it is ready, and what
-// is set here is so too.
+// Goal is when a node that nothing but guests blocks is done: host check says that it is ready, and
+// what is set here is so too.
 type Goal struct {
 	Kernel  string // the release of the running kernel
 	Version string // of gpustack
@@ -88,8 +88,8 @@ func (g Goal) String() string {
 	return "ready"
 }
 
-// reached reports whether the documents of a node show the goal. The kernel must be that of both documents: the older one of
-// two may be from before the last boot.
+// reached reports whether the documents of a node show the goal. The kernel must be that of both
+// documents: the older one of two may be from before the last boot.
 func (g Goal) reached(n *Node) bool {
 	c := n.Check
 	return c != nil && c.Verdict == checklist.Ready && !c.Reboot &&
@@ -335,8 +335,8 @@ func (n *Node) forGuests() (names map[Product]string, free map[Product]int) {
 	return names, free
 }
 
-// old returns why what documents show does not count: one is too old, or from the future. It returns ""
-// if it counts.
+// old returns why what documents show does not count: one is too old, or from the future. It
+// returns "" if it counts.
 func (o PlanOptions) old(documents ...Origin) string {
 	for _, of := range documents {
 		switch {

@@ -199,8 +199,8 @@ func ignored(others map[document.Kind][]string) (warnings []string) {
 	return warnings
 }
 
-// named returns the nodes, by name, without the older one of two names of one machine, with a warning,
-// and an error for each other two with one name in Nova.
+// named returns the nodes, by name, without the older one of two names of one machine, with a
+// warning, and an error for each other two with one name in Nova.
 func (r *reader) named() (nodes []*Node, warnings []string, err error) {
 	inNova, hosts := map[string]*Node{}, map[string]*Node{}
 	for _, n := range slices.SortedFunc(maps.Values(r.nodes), func(a, b *Node) int {
@@ -222,9 +222,9 @@ func (r *reader) named() (nodes []*Node, warnings []string, err error) {
 	return nodes, warnings, err
 }
 
-// became reports whether a node has the name of another one now: both are one machine with one name in
-// Nova, or one hostname is the other one without its domain. The id of the machine alone is no proof,
-// because a cloned image may contain it.
+// became reports whether a node has the name of another one now: both are one machine with one name
+// in Nova, or one hostname is the other one without its domain. The id of the machine alone is no
+// proof, because a cloned image may contain it.
 func (r *reader) became(n, now *Node) bool {
 	was, is := strings.ToLower(n.Name), strings.ToLower(now.Name)
 	id := r.machines[was].machine

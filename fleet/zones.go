@@ -116,8 +116,8 @@ func ParseZones(name string, text []byte, by By) (Zones, error) {
 	return Zones{by, hosts, made}, err
 }
 
-// newestReport returns when the list of services was made, within seconds: services report to Nova every
-// 10 s (nova/conf/service.py, report_interval).
+// newestReport returns when the list of services was made, within seconds: services report to Nova
+// every 10 s (nova/conf/service.py, report_interval).
 func newestReport(name string, rows []service) (newest time.Time, err error) {
 	up := slices.DeleteFunc(slices.Clone(rows), func(s service) bool { return host.Value(s.State) != "up" })
 	for _, row := range up {

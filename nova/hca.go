@@ -27,7 +27,7 @@ var (
 	ErrRecordedForContainers = host.WithHint(host.WithCode(errors.New("is for containers"), host.CodeRole, ""),
 		host.Textf("take it from containers first: %s", host.NewCommand("container prepare").Flag("remove", "ADDRESS")))
 	// ErrNeeded means that a driver of the host has a function of [Recorded.Needed].
-	ErrNeeded = errors.New("is in use by the host: it may carry what the host boots from, or is a port of a bond or a bridge")
+	ErrNeeded = host.WithHint(errors.New("is in use by the host, or may be: a port of a bond or bridge, or what it boots from"), "offer another adapter")
 	// ErrOfferedTwice means that two values of --hca stand for one function.
 	ErrOfferedTwice = host.WithHint(errors.New("is given twice"), "give each function once: a physical function stands for all its VFs")
 	// ErrWholeAndVFs means that a physical function and a VF of it would both be offered.
@@ -223,8 +223,8 @@ func (o Options) hcaWarnings(h HCA, functions []hcaFunction) (warnings []string)
 	link := o.adapter(&pci.Device{Address: functions[0].address, SRIOV: pci.SRIOV{PF: functions[0].pf}}).LinkLayer
 	switch {
 	case h.Alias == "" && link != LinkEthernet:
-		warnings = append(warnings, fmt.Sprintf("--hca %s: on InfiniBand, Nova runs ebrctl of networking-mlnx for a port and only logs its failure: the guest then has "+
-			"a dead port; %s=alias:NAME is recommended", h.Address, h.Address))
+		warnings = append(warnings, fmt.Sprintf("--hca %s: on InfiniBand, Nova runs ebrctl of networking-mlnx for a port and only logs its failure: the guest "+
+			"then has a dead port; %s=alias:NAME is recommended", h.Address, h.Address))
 	case h.Alias != "" && link == LinkEthernet:
 		warnings = append(warnings, fmt.Sprintf("--hca %s: Neutron does not know a RoCE function that guests get by alias: MAC, VLAN and security are not its; "+
 			"%s=port:PHYSNET is recommended", h.Address, h.Address))

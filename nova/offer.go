@@ -104,7 +104,8 @@ func (o Offered) Of(functions []pci.Address) []devspec.Reported {
 // OfHost returns the GPUs, and those of the selected functions, that are offered although a driver
 // of the host has them. Other devices are among them only if a device_spec matches whatever there
 // is, or the host needs them and the spec is not for ports. Virtual functions that it does not need
-// are not: libvirt unbinds those of network adapters from such a driver, and those of vGPUs work with it.
+// are not: libvirt unbinds those of network adapters from such a driver, and those of vGPUs work
+// with it.
 func (o Offered) OfHost(selected, needed []pci.Address) []devspec.Reported {
 	return slices.DeleteFunc(slices.Clone(o.Functions), func(f devspec.Reported) bool {
 		isNeeded := slices.Contains(needed, f.Device.Address) && !f.Spec.IsOfPorts() && !f.Device.IsBridge()

@@ -52,7 +52,8 @@ func (r *reader) checkOff(ctx context.Context) error {
 	}
 	if known && len(errs) == 0 {
 		var newest sql.NullTime
-		err := novadb.QueryRow(ctx, r.tx, "services", []any{&newest}, "SELECT MAX("+r.column("services", "last_seen_up", "updated_at")+") FROM services WHERE deleted = 0")
+		err := novadb.QueryRow(ctx, r.tx, "services", []any{&newest},
+			"SELECT MAX("+r.column("services", "last_seen_up", "updated_at")+") FROM services WHERE deleted = 0")
 		if err == nil && (!newest.Valid || r.now.Sub(newest.Time) >= cleanup.Silence(r.options.Down)) {
 			err = ErrUnreported
 		}

@@ -31,11 +31,12 @@ func (b Bonds) of(a pci.Address) (*rdma.Bond, error) {
 	return bond.Value, bond.Err
 }
 
-// bonded returns the refusal of a function whose VFs would be made while it shares the RDMA device of
-// its bond, or nil: with SR-IOV enabled, the driver removes that device (Linux, mlx5_eswitch_enable).
-// Slaves of mlx5_core share one if not each has its own; other drivers know no such device. No option
-// lifts it where the host boots over the bond: the kernel ends its RDMA connections with the device
-// (Linux, nvme_rdma_remove_one), and not every root file system shows whether it has one.
+// bonded returns the refusal of a function whose VFs would be made while it shares the RDMA device
+// of its bond, or nil: with SR-IOV enabled, the driver removes that device (Linux,
+// mlx5_eswitch_enable). Slaves of mlx5_core share one if not each has its own; other drivers know
+// no such device. No option lifts it where the host boots over the bond: the kernel ends its RDMA
+// connections with the device (Linux, nvme_rdma_remove_one), and not every root file system shows
+// whether it has one.
 func (h Host) bonded(a pci.Address) (*Refusal, error) {
 	bond, err := h.Bonds.of(a)
 	if err != nil || bond == nil || !h.shares(a) {

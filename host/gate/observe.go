@@ -13,7 +13,8 @@ import (
 
 // Observe reads what determines whether functions may leave at this moment, for what is about to be
 // carried out. A file that cannot be read is an error. What the host needs is read only if a
-// function leaves that it may need, or VFs of a bond are made: it must not keep functions from the host.
+// function leaves that it may need, or VFs of a bond are made: it must not keep functions from the
+// host.
 func Observe(root host.Root, devices pci.Devices, leaving []Leaving) (Host, machine.Uses, error) {
 	h := Host{Devices: devices, Bonds: Bonds{}}
 	var needsErr, mediatedErr, recordErr error

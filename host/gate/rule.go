@@ -143,10 +143,10 @@ func (h Host) apart(d *pci.Device, l Leaving) (why string, code host.Code) {
 }
 
 // ofAdapter returns the refusal of a VF that is removed, or of an RDMA adapter that rdma prepare
-// assigns to guests as a whole: it leaves by itself if its interfaces are seen to be idle. Each port
-// of an adapter must be down, too, and the functions of its card that remain as idle: a boot does not
-// ask for these, because their use may begin before it. Of several VFs that a physical function has,
-// --allow names that function.
+// assigns to guests as a whole: it leaves by itself if its interfaces are seen to be idle. Each
+// port of an adapter must be down, too, and the functions of its card that remain as idle: a boot
+// does not ask for these, because their use may begin before it. Of several VFs that a physical
+// function has, --allow names that function.
 func (h Host) ofAdapter(d *pci.Device, kind Kind) *Refusal {
 	links, reason := h.Needs.Links[d.Address], ""
 	switch {

@@ -29,19 +29,13 @@ type Options struct {
 	// all. Scan reads these, NVIDIA's GPUs and all functions that share a slot or an IOMMU group with
 	// one of them. Of other functions only Address, Class, the ids, Modalias, IOMMUGroup,
 	// GroupMembers, Parent, Controller and the names are set.
-	Needs  func([]Device) func(*Device) bool
-	Detail Detail // how much is read of each of these
+	Needs func([]Device) func(*Device) bool
+	// BARs asks for the memory regions of GPUs, which decide what firmware guests need: one more
+	// file of each.
+	BARs bool
+	// Brief leaves out what no table shows: revision, driver override and reset methods.
+	Brief bool
 }
-
-// Detail is how much Scan reads of the functions that it reads whole: all but memory regions, if it
-// is 0.
-type Detail int
-
-// Other details.
-const (
-	ForTable    Detail = iota + 1 // neither what only documents show: revision, driver override and reset methods
-	ForDocument                   // the memory regions of GPUs too, which decide what firmware guests need
-)
 
 // Scan returns every function below root, ordered by address, and warnings about entries that are
 // not functions. If the list itself cannot be read, it returns an error and no devices.
@@ -72,7 +66,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 		return nil, nil, host.OfFile(devicesDir, err)
 	}
 	defer dir.Close() //nolint:errcheck // only read from
-	s := scanner{dir: dir, devices: devices, detail: opts.Detail}
+	s := scanner{dir: dir, devices: devices, opts: opts}
 	s.identify(opts.Needs == nil)
 	if opts.Needs != nil {
 		needs := opts.Needs(devices)
@@ -97,7 +91,7 @@ func Scan(root host.Root, opts Options) (devices Devices, warnings []string, err
 type scanner struct {
 	dir     *host.Dir
 	devices Devices
-	detail  Detail
+	opts    Options
 }
 
 // identify reads of each function what identifies it and its IOMMU group; of NVIDIA's GPUs, and
@@ -162,7 +156,7 @@ func (s *scanner) parallel(count int, read func(r *reader, n int)) {
 	var group sync.WaitGroup
 	for w := range workers {
 		group.Go(func() {
-			r := reader{devices: s.dir, detail: s.detail, buf: make([]byte, host.MaxAttribute+1)}
+			r := reader{devices: s.dir, opts: s.opts, buf: make([]byte, host.MaxAttribute+1)}
 			for n := w; n < count; n += workers {
 				read(&r, n)
 			}
@@ -197,7 +191,7 @@ const (
 // reader reads one function at a time.
 type reader struct {
 	devices *host.Dir
-	detail  Detail
+	opts    Options
 	buf     []byte
 
 	d      *Device   // the current function
@@ -377,7 +371,7 @@ func (r *reader) complete() {
 		there, err := r.dir.Which(r.buf, optional...)
 		r.there, r.unlisted = there, err != nil
 	}
-	if r.detail != ForTable {
+	if !r.opts.Brief {
 		r.readUntabled(v)
 	}
 	if d.NUMANode, _ = file(r, numaNode, &v.numaNode, parseNUMANode); v.numaNode == noNUMANode {
@@ -424,7 +418,7 @@ func (r *reader) readUntabled(v *properties) {
 	if methods, _ := file(r, resetMethod, &v.resetMethods, parseWords); methods != nil {
 		d.ResetMethods = v.resetMethods
 	}
-	if r.detail == ForDocument && d.IsGPU() {
+	if r.opts.BARs && d.IsGPU() {
 		_, _ = file(r, resource, &d.BARs, ParseResource)
 	}
 }

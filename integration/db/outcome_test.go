@@ -673,7 +673,8 @@ func TestOtherDatabase(t *testing.T) {
 	if status != 1 || !strings.Contains(stderr, "nova_cell2: not the database of this repair, which was made in nova_cell1") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
-	// Another cloud's database of this name has a row of this number, node and address, of another host.
+	// Another cloud's database of this name has a row of this number, node and address, of another
+	// host.
 	update(t, "UPDATE nova_cell1.compute_nodes SET host = 'b-gpu1' WHERE host = 'gpu1'")
 	_, stderr, status = repairMigration(t, root, args[0], args[1], "--apply", "--yes", "--wait", "1s")
 	if status != 1 || !strings.Contains(stderr, "nova_cell1: not the database of this repair: row 1 of pci_devices is 0000:00:00.0 of b-gpu1") {

@@ -42,10 +42,7 @@ func (o ScanOptions) lists(devices []pci.Device) func(*pci.Device) bool {
 
 // ReadScan returns the functions that are to be listed, and all that were read.
 func ReadScan(root host.Root, opts ScanOptions) (shown Scan, all []ScannedDevice, err error) {
-	functions := pci.Options{PCIIDs: opts.PCIIDs, Detail: pci.ForTable}
-	if opts.Document {
-		functions.Detail = pci.ForDocument
-	}
+	functions := pci.Options{PCIIDs: opts.PCIIDs, BARs: opts.Document, Brief: !opts.Document}
 	if opts.lists(nil) != nil && !opts.Tree { // a tree shows drivers and states of the bridges above, too
 		functions.Needs = opts.lists
 	}

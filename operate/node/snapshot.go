@@ -36,7 +36,7 @@ func TakeSnapshot(ctx context.Context, n Node, identity bool) (Snapshot, error) 
 	tree := &snapshot.Tree{}
 	n.Root = n.Root.Recorded(tree.Masked(snapshot.MaskBoot, MaskNova))
 	n.Runner.Root = n.Root
-	scan, err := newScan(machine.ObserveScan(n.Root, pci.Options{Detail: pci.ForDocument}))
+	scan, err := newScan(machine.ObserveScan(n.Root, pci.Options{BARs: true}))
 	if err != nil {
 		return Snapshot{}, err
 	}
