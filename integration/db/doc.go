@@ -15,9 +15,7 @@
 // migrations beside that: it neither allocates what an incoming one has claimed, nor
 // marks one as error that is not the one of the migration context.
 //
-// Where to look: db.go is what is started, conf.go the nova.conf, schema.go the
-// databases, cell.go those that a test adds, reset.go how they get empty; insert.go
-// puts rows in and dump.go reads them; compute.go, card.go, instance.go and
-// migration.go know what belongs together; track.go asks the oracle, and oracle.go
-// keeps it running.
+// Where to look: db.go is what is started, how it gets empty and what it holds, conf.go the
+// nova.conf, schema.go the databases, cell.go those that a test adds; rows.go puts rows in and
+// knows what belongs together; track.go asks the oracle, and oracle.go keeps it running.
 package db
