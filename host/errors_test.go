@@ -28,3 +28,18 @@ func TestSplit(t *testing.T) {
 		hosttest.EqualIn(t, name, test.want, host.Map(host.Split(test.err), error.Error), cmpopts.EquateEmpty())
 	}
 }
+
+// unread is an error whose text nobody asks for.
+type unread struct{ *testing.T }
+
+func (e unread) Error() string {
+	e.T.Error("a text is read")
+	return "unread"
+}
+
+// TestSplitReadsNoText: errors that a loop has joined one after the other are split without their
+// texts, whose length grows with the square of their number.
+func TestSplitReadsNoText(t *testing.T) {
+	err := errors.Join(errors.Join(errors.Join(unread{t}), unread{t}), unread{t})
+	hosttest.Equal(t, 3, len(host.Split(err)))
+}
