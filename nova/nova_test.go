@@ -12,6 +12,7 @@ import (
 	"gpustack/host/hosttest"
 	"gpustack/host/pci"
 	"gpustack/nova"
+	"gpustack/nova/conf"
 )
 
 // TestReleases: the same wish in the words of every release, from a file that has
@@ -314,9 +315,9 @@ func TestInstead(t *testing.T) {
 	}
 	for r := nova.Mitaka; r <= nova.Newest; r++ {
 		ignored := r.Ignored()
-		for _, i := range ignored {
-			if slices.ContainsFunc(ignored, func(o nova.Ignored) bool { return o.Name.String() == i.Instead }) {
-				t.Errorf("%s ignores %s, and %s in its place", r, i.Name, i.Instead)
+		for _, name := range ignored {
+			if slices.ContainsFunc(ignored, func(o conf.Name) bool { return o.String() == r.Instead(name) }) {
+				t.Errorf("%s ignores %s, and %s in its place", r, name, r.Instead(name))
 			}
 		}
 	}

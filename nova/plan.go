@@ -168,7 +168,7 @@ func (s sources) edits(root host.Root, after Side, r Release) (edits edit.Change
 	for i, f := range after.Files {
 		before := s.Files[i].File
 		if f.File != before {
-			if err := conf.Verify(before, f.File, slices.Concat(r.names(), r.ignoredNames())...); err != nil {
+			if err := conf.Verify(before, f.File, slices.Concat(r.names(), r.Ignored())...); err != nil {
 				return nil, fmt.Errorf("%s: %w", f.Name, err)
 			}
 		}

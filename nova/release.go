@@ -114,7 +114,7 @@ func (r Release) Known() (known Release, warnings []string) {
 
 // reads returns those of the names of an option that the release reads.
 func (r Release) reads(names ...conf.Name) []conf.Name {
-	ignored := r.ignoredNames()
+	ignored := r.Ignored()
 	return slices.DeleteFunc(names, func(n conf.Name) bool { return slices.Contains(ignored, n) })
 }
 
@@ -221,26 +221,21 @@ var readBy = []struct {
 	{conf.Name{Section: "DEFAULT", Key: "enabled_filters"}, 0, 0, "[filter_scheduler] enabled_filters"},
 }
 
-// Ignored is the name of an option of PCI devices or filters that a release does not read.
-type Ignored struct {
-	Name    conf.Name
-	Instead string // the name that the release reads, "" if it has no such option
-}
-
-// Ignored returns the names that the release does not read. Nova ignores lines of such an option
-// without a message.
-func (r Release) Ignored() (names []Ignored) {
+// Ignored returns the names of options of PCI devices and filters that the release does not read.
+// Nova ignores lines of such an option without a message.
+func (r Release) Ignored() (names []conf.Name) {
 	for _, n := range readBy {
 		if r < n.since || r >= n.until {
-			names = append(names, Ignored{n.name, r.instead(n.instead)})
+			names = append(names, n.name)
 		}
 	}
 	return names
 }
 
-// instead returns a name of an option, or the one that the release reads in its place. An unknown
-// release reads none.
-func (r Release) instead(name string) string {
+// Instead returns the name that the release reads in place of one of Ignored, "" if it has no such
+// option. An unknown release reads none.
+func (r Release) Instead(ignored conf.Name) string {
+	name := ignored.String()
 	for range readBy {
 		for _, n := range readBy {
 			if n.name.String() == name && (r < n.since || r >= n.until) {
@@ -252,16 +247,11 @@ func (r Release) instead(name string) string {
 	return name
 }
 
-// ignoredNames returns the names of Ignored.
-func (r Release) ignoredNames() (names []conf.Name) {
-	return host.Map(r.Ignored(), func(n Ignored) conf.Name { return n.Name })
-}
-
 // planIgnored removes the lines of options that the release does not read. In a file that must
 // stay as it is, they are a warning.
 func planIgnored(read sources, r Release) (st step) {
 	for _, f := range read.Files {
-		for _, name := range r.ignoredNames() {
+		for _, name := range r.Ignored() {
 			found, isFixed := f.File.Find(name), read.isFixed(f.Name)
 			for _, o := range found {
 				if isFixed {

@@ -129,10 +129,10 @@ func (f Facts) missing(r nova.Request, defined map[string][]map[string]any, s no
 			}
 		}
 		for _, ignored := range f.Release.Ignored() {
-			for _, o := range s.Find(ignored.Name) {
-				if ignored.Name.Key == "alias" && slices.ContainsFunc(conf.ParseObjects(o.Value), func(a map[string]any) bool { return a["name"] == w.Alias }) {
-					seen = fmt.Sprintf("alias %s is not defined: %s (%s:%d) is not an option of %s", w.Alias, ignored.Name, o.File, o.Line(), f.Release)
-					remedy = host.Textf("use %s instead of %s on every controller, and restart nova-api", ignored.Instead, ignored.Name)
+			for _, o := range s.Find(ignored) {
+				if ignored.Key == "alias" && slices.ContainsFunc(conf.ParseObjects(o.Value), func(a map[string]any) bool { return a["name"] == w.Alias }) {
+					seen = fmt.Sprintf("alias %s is not defined: %s (%s:%d) is not an option of %s", w.Alias, ignored, o.File, o.Line(), f.Release)
+					remedy = host.Textf("use %s instead of %s on every controller, and restart nova-api", f.Release.Instead(ignored), ignored)
 				}
 			}
 		}

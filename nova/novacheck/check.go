@@ -208,16 +208,16 @@ func (c *checker) stop(check, file string, line int, seen, effect string, remedy
 }
 
 func (c *checker) ignored(s side) {
-	for _, n := range c.release.Ignored() {
-		remedy := host.Plain("remove the line")
-		if s.hasAlias(c.release) { // without one there is nothing to configure
-			remedy = host.Textf("remove it: %s", host.NewCommand("nova configure"))
-		}
-		if n.Instead != "" {
-			remedy = host.Textf("use %s instead, or %s", n.Instead, remedy)
-		}
-		for _, o := range s.Find(n.Name) {
-			c.add(checkOption, host.Fail, o.File, o.Line(), n.Name.String()+" is not an option of "+c.release.String(), "silently ignores it", remedy)
+	for _, name := range c.release.Ignored() {
+		for _, o := range s.Find(name) {
+			remedy := host.Plain("remove the line")
+			if s.hasAlias(c.release) { // without one there is nothing to configure
+				remedy = host.Textf("remove it: %s", host.NewCommand("nova configure"))
+			}
+			if instead := c.release.Instead(name); instead != "" {
+				remedy = host.Textf("use %s instead, or %s", instead, remedy)
+			}
+			c.add(checkOption, host.Fail, o.File, o.Line(), name.String()+" is not an option of "+c.release.String(), "silently ignores it", remedy)
 		}
 	}
 }
