@@ -69,12 +69,8 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 		return m, err
 	}
 	for line := range bytes.Lines(aliases) {
-		// "alias PATTERN MODULE"
-		rest, ok := bytes.CutPrefix(line, []byte("alias "))
-		if !ok || !ofVendor(rest, vendors) {
-			continue
-		}
-		if pattern, module, ok := bytes.Cut(bytes.TrimSpace(rest), []byte(" ")); ok {
+		pattern, module, ok := bytes.Cut(bytes.TrimSpace(bytes.TrimPrefix(line, []byte("alias "))), []byte(" "))
+		if ok { // "alias PATTERN MODULE"
 			m.aliases = append(m.aliases, alias{string(pattern), Normal(string(module))})
 		}
 	}
@@ -86,23 +82,22 @@ func ReadModules(root host.Root, release string, vendors ...string) (Modules, er
 		})
 	})
 	for field := range bytes.SplitSeq(info, []byte{0}) {
-		module, pattern, ok := bytes.Cut(field, []byte(".alias="))
-		if ok && ofVendor(pattern, vendors) {
+		if module, pattern, ok := bytes.Cut(field, []byte(".alias=")); ok {
 			m.aliases = append(m.aliases, alias{string(pattern), Normal(string(module))})
 		}
 	}
 	return m, err
 }
 
-// readList reads a file of a kernel's modules directory, nil if it is absent. These files are long,
-// so a snapshot gets only what reduce returns of them.
+// readList returns what reduce returns of a file of a kernel's modules directory, nil if it is
+// absent. These files are long, so a snapshot gets no more of them either.
 func readList(root host.Root, release, name string, reduce func([]byte) []byte) ([]byte, error) {
 	file := path.Join(host.ModulesDir, release, name)
 	data, err := root.ReadReduced(file, reduce)
 	if err != nil && !host.IsAbsent(err) {
 		return nil, err
 	}
-	return data, nil
+	return reduce(data), nil
 }
 
 // whole returns the whole text.
