@@ -55,9 +55,7 @@ func waiting(i Instance) string {
 	switch {
 	case i.Hidden && i.Task != nil && *i.Task == "resize_migrated":
 		return "the instance was resized into another cell and waits to be confirmed or reverted"
-	case i.Task != nil:
-		return ""
-	case settled(i, "resized", "soft-delete"):
+	case i.Task == nil && settled(i, "resized", "soft-delete"):
 		return "the instance is in state " + *i.VMState
 	}
 	return ""
@@ -69,12 +67,17 @@ func inFlight(i Instance) string {
 }
 
 // inFlight judges the row of an instance that is busy, or waits to be moved or deleted. It returns
-// false for other instances.
+// false for other instances. Nova confirms or reverts a move only while its migration is finished
+// (nova/compute/api.py, confirm_resize), so that without such a migration an instance stays resized
+// and keeps its rows on other nodes, though it waits for nothing.
 func (c *classifier) inFlight() bool {
 	i := c.f.Instance
+	waits := c.f.migration(func(m Migration) bool { return !m.Over() && (m.Status != "error" || m.CrossCell) }) != nil
 	switch m := c.unconfirmed(); {
 	case m != nil:
 		c.confirming(m)
+	case i.Task == nil && settled(*i, "resized") && !i.Hidden && !c.f.Here && !waits:
+		c.busy("the instance is in state resized, but no migration waits to be confirmed or reverted")
 	case waiting(*i) != "":
 		c.is(CaseLegitimate, Legitimate, "%s", waiting(*i))
 	case working(*i) != "":
@@ -147,8 +150,6 @@ func (c *classifier) busy(state string) {
 	if known {
 		seconds := int64(idle.Seconds())
 		b.Age = &seconds
-	}
-	if known {
 		if why := c.restarted(hosts, last); why != "" {
 			c.is(CaseBusy, Suspicious, "%s, but %s: no process works on it any more", text, why)
 		}
@@ -176,7 +177,7 @@ func (c *classifier) lastWork() (last time.Time, known bool) {
 }
 
 // workers returns the hosts whose nova-compute may be at work on the instance: those of its open
-// migrations, or else its own, or else that of the row.
+// migrations, or else its own and that of the row.
 func (c *classifier) workers() []string {
 	var hosts []string
 	for _, m := range c.f.Migrations {
@@ -184,11 +185,8 @@ func (c *classifier) workers() []string {
 			hosts = append(hosts, m.SourceHost, m.DestHost)
 		}
 	}
-	if i := c.f.Instance; len(hosts) == 0 && i.Host != nil {
-		hosts = append(hosts, *i.Host)
-	}
-	if len(hosts) == 0 && c.f.Node != nil {
-		hosts = append(hosts, c.f.Node.Host)
+	if len(hosts) == 0 {
+		hosts = []string{c.Host, host.Or(c.f.Instance.Host, c.Host)}
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)

@@ -70,6 +70,7 @@ func TestBusyRows(t *testing.T) {
 	update(t, "UPDATE nova_cell1.migrations SET cross_cell_move = 1 WHERE instance_uuid = ?", UUID(9))
 	move(put("gpu2", "active", "", 7*time.Hour), "migration", "error", 7*time.Hour) // 0a: and in error
 	update(t, "UPDATE nova_cell1.migrations SET cross_cell_move = 1 WHERE instance_uuid = ?", UUID(10))
+	move(put("gpu2", "resized", "", 7*time.Hour), "migration", "confirmed", 7*time.Hour) // 0b: nothing can be confirmed or reverted
 
 	type output struct {
 		Summary  cleanup.Summary
@@ -104,6 +105,7 @@ func TestBusyRows(t *testing.T) {
 		`gpu1 06 T busy "" "" [gpu1]`,
 		`gpu1 09 T busy "" "" [gpu1 gpu2]`,
 		`gpu1 0a B unknown`,
+		`gpu1 0b T busy "" "" [gpu1 gpu2]`,
 		`gpu2 01 T busy "req-migrate" "migrate" [gpu1 gpu2]`,
 	}
 	before := cell.Dump(t, "pci_devices")
@@ -112,11 +114,11 @@ func TestBusyRows(t *testing.T) {
 		if diff := cmp.Diff(want, lines(o)); diff != "" || status != 2 {
 			t.Errorf("%q: exit status %d, (-want +got):\n%s", args, status, diff)
 		}
-		wantSum := cleanup.Summary{Unknown: 1, Busy: 9, BusyLong: 5, Legitimate: 6}
+		wantSum := cleanup.Summary{Unknown: 1, Busy: 10, BusyLong: 6, Legitimate: 7}
 		hosttest.EqualIn(t, fmt.Sprintf("%q: summary", args), wantSum, o.Summary)
 	}
 	hosttest.EqualIn(t, "it has written", before, cell.Dump(t, "pci_devices"))
-	if o, _ := run("--all"); len(o.Findings) != 16 {
+	if o, _ := run("--all"); len(o.Findings) != 18 {
 		t.Errorf("--all: %q", lines(o))
 	}
 	if o, status := run("--busy-after", "10h", "--device", "0000:01:00.0"); status != 0 || len(o.Findings) > 0 || o.Summary.Busy != 2 {
@@ -136,7 +138,7 @@ func TestBusyRows(t *testing.T) {
 	report := func(host string, ago time.Duration) []string {
 		return []string{"--guests", evidence.Write(t, evidence.Report(host, evidence.RunningFor(ago)))}
 	}
-	for address, restarted := range map[string]bool{"0000:01:00.0": true, "0000:02:00.0": true, "0000:03:00.0": false, "0000:05:00.0": false, "0000:09:00.0": false} {
+	for address, restarted := range map[string]bool{"0000:01:00.0": true, "0000:02:00.0": true, "0000:03:00.0": false, "0000:05:00.0": false, "0000:09:00.0": false, "0000:0b:00.0": true} {
 		o, _ := run(slices.Concat([]string{"--device", address, "--all"}, report("gpu1", 20*time.Minute), report("gpu2", 20*time.Minute))...)
 		for _, f := range o.Findings {
 			if f.Case == cleanup.CaseBusy && (f.Verdict == cleanup.Suspicious) != restarted {
@@ -149,6 +151,10 @@ func TestBusyRows(t *testing.T) {
 				t.Errorf("one restarted: %s of %s: %s", address, f.Host, f.Reason)
 			}
 		}
+	}
+	update(t, "UPDATE nova_cell1.instances SET vm_state = 'active' WHERE uuid = ?", UUID(11)) // as its steps say
+	if o, _ := run("--device", "0000:0b:00.0"); !slices.Equal(lines(o), []string{"gpu1 0b E unknown"}) {
+		t.Errorf("the state is reset: %q", lines(o))
 	}
 	// Releases whose events have no host.
 	if _, err := database.SQL.ExecContext(t.Context(), "ALTER TABLE nova_cell1.instance_actions_events RENAME COLUMN host TO no_host"); err != nil {
