@@ -592,7 +592,7 @@ func TestFlavorTestClean(t *testing.T) {
 	if want := fmt.Sprintf("leave: its test is running: process %d", cmd.Process.Pid); status != 0 || !strings.Contains(stdout, want) || len(c.Left()) != 6 {
 		t.Errorf("exit status %d, left %q, no %q:\n%s%s", status, c.Left(), want, stdout, stderr)
 	}
-	if _, stderr, status = runTrial(t, c, state, "undo", "--yes"); status != 1 || !strings.Contains(stderr, "the test is still running") {
+	if _, stderr, status = runTrial(t, c, state, "undo", "--yes"); status != 1 || !strings.Contains(stderr, "the test is running: process ") {
 		t.Errorf("undo of a running test: exit status %d: %s", status, stderr)
 	}
 	hosttest.NoError(t, cmd.Process.Signal(syscall.SIGINT))

@@ -17,15 +17,9 @@ import (
 // Type is the type of an object in the journal.
 const Type = "server"
 
-// Errors of recorded tests.
-var (
-	// errNotOurs says that a server with a recorded id has not the name and the metadata of the
-	// record.
-	errNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
-		host.Textf("compare it with the entry: %s; openstack server show ID", host.NewCommand("history").Arg("ENTRY")))
-	// errRunning says that the run that created a server still uses it.
-	errRunning = host.WithHint(errors.New("the test is still running"), "wait until it has ended, or interrupt it: it deletes its servers itself")
-)
+// errNotOurs says that a server with a recorded id has not the name and the metadata of the record.
+var errNotOurs = host.WithHint(errors.New("is not the server of the test: its name or its metadata has another value, and it is not deleted"),
+	host.Textf("compare it with the entry: %s; openstack server show ID", host.NewCommand("history").Arg("ENTRY")))
 
 // Server is a server of a test.
 type Server struct {
@@ -56,7 +50,9 @@ type Record struct {
 	Keep    bool     `json:"keep"`
 	Run     string   `json:"run_hash,omitempty"` // the hash of the command that guests ran, "" for none
 	Process *Process `json:"process,omitempty"`  // the run; nil if it could not be determined
-	Servers []Server `json:"servers"`
+	// when the run no longer uses the servers, as in the metadata of those that are not kept
+	Ends    time.Time `json:"ends"`
+	Servers []Server  `json:"servers"`
 }
 
 // Process identifies a running program on a machine.
@@ -64,6 +60,7 @@ type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // ticks from boot to its start
 	Boot  string `json:"boot"`  // the id of the boot (random(4), boot_id)
+	Space string `json:"pid_namespace"`
 }
 
 const bootID = "/proc/sys/kernel/random/boot_id"
@@ -82,25 +79,37 @@ func readProcess(root host.Root, pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	text, err := root.ReadFile(host.ProcessFile(pid, "stat"))
+	space, err := os.Readlink(root.Path("/proc/self/ns/pid"))
 	if err != nil {
 		return Process{}, err
 	}
+	p := Process{PID: pid, Boot: strings.TrimSpace(string(boot)), Space: space}
+	text, err := root.ReadFile(host.ProcessFile(pid, "stat"))
+	if err != nil {
+		return p, err
+	}
 	stat, err := host.ParseProcessStat(string(text))
-	return Process{pid, stat.Start, strings.TrimSpace(string(boot))}, err
+	p.Start = stat.Start
+	return p, err
 }
 
-// runs reports whether the run of a record is still running. A process that cannot be read counts
-// as running.
-func (r Record) runs(root host.Root) bool {
+// runs describes the run of a record that may still be running, "" if it has ended: a container or
+// another machine may have the same journal. A process that cannot be read counts as running.
+func (r Record) runs(root host.Root, now time.Time) string {
 	if r.Process == nil {
-		return false
+		return ""
 	}
 	is, err := readProcess(root, r.Process.PID)
-	if err != nil {
-		return !host.HasEnded(err)
+	switch {
+	case is.Boot != r.Process.Boot || is.Space != r.Process.Space:
+		if r.Keep || !now.Before(r.Ends) {
+			return ""
+		}
+		return "may be running on another machine or in another container until " + r.Ends.Format("15:04:05Z")
+	case host.HasEnded(err), err == nil && is != *r.Process, is.PID == os.Getpid():
+		return ""
 	}
-	return is == *r.Process && is.PID != os.Getpid()
+	return fmt.Sprintf("is running: process %d", is.PID)
 }
 
 // Names returns the names of the servers.
@@ -148,7 +157,7 @@ func (k Kind) Handles(e change.Entry) bool {
 // New returns the change that creates the servers of a plan.
 func (k Kind) New(p Plan) *Change {
 	r := Record{Head: object.Head{Type: Type, Scope: k.Compute.Scope()}, Flavor: p.Flavor.Name, Image: p.Image.Name, Keep: p.Keep, Run: p.Command.Hash(),
-		Process: thisProcess(k.Root)}
+		Process: thisProcess(k.Root), Ends: p.Ends}
 	r.Servers = append(r.Servers, p.Servers...)
 	return &Change{record: r, kind: k, plan: &p}
 }
@@ -194,8 +203,8 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 	if err := c.record.Expect(c.kind.Compute.Scope()); err != nil {
 		return err
 	}
-	if c.record.runs(c.kind.Root) {
-		return fmt.Errorf("process %d: %w", c.record.Process.PID, errRunning)
+	if running := c.record.runs(c.kind.Root, time.Now()); running != "" {
+		return host.WithHint(errors.New("the test "+running), "wait until it has ended, or interrupt it: it deletes its servers itself")
 	}
 	var errs []error
 	c.there = nil

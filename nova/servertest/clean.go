@@ -41,14 +41,7 @@ func (k Kind) NewCleaning(ctx context.Context, entries []change.Entry, now time.
 		return Cleaning{}, err
 	}
 	c := Cleaning{Leftovers: found, All: all}
-	for _, e := range entries {
-		if e.ObjectType() != Type || e.Status != change.Done || !k.Handles(e) {
-			continue
-		}
-		if r, err := ParseRecord(e); err == nil && !r.runs(k.Root) && !c.stays(r) {
-			c.Closed = append(c.Closed, e)
-		}
-	}
+	c.Closed = k.ended(entries, now, func(r Record) bool { return !c.stays(r) })
 	return c, nil
 }
 
@@ -96,8 +89,8 @@ func isLeft(err error, server string) bool {
 }
 
 // leftovers finds the servers of tests that exist, of all projects if the user may list them (all).
-// A server of a test that may still be running stays: one of this machine by the process of its
-// record, one of another machine until the time that its metadata has, or for good if it is kept.
+// A server of a test that may still be running stays, as its record says, or without one until the
+// time that its metadata has, or for good if it is kept.
 func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Time) (list []Leftover, all bool, err error) {
 	found, all, err := k.Compute.FindServers(ctx, prefix)
 	if err != nil {
@@ -109,12 +102,9 @@ func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 	}
 	byNonce := map[string]recorded{}
 	for _, e := range entries {
-		if e.ObjectType() != Type {
-			continue
-		}
 		r, err := ParseRecord(e)
 		if err != nil {
-			continue // history names it
+			continue // another object, or history names it
 		}
 		for _, s := range r.Servers {
 			byNonce[s.Nonce] = recorded{e, r}
@@ -131,10 +121,11 @@ func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 		switch {
 		case is.Metadata[metadataNonce] != nonce:
 			l.Leave = "its metadata is not that of a test: another client has created it"
-		case here && r.runs(k.Root):
-			l.Entry, l.Leave = r.entry.ID, fmt.Sprintf("its test is running: process %d", r.Process.PID)
 		case here:
 			l.Entry = r.entry.ID
+			if running := r.runs(k.Root, now); running != "" {
+				l.Leave = "its test " + running
+			}
 		case is.Metadata[metadataEnds] == endsNever:
 			l.Leave = "it is kept (--keep-server) by another machine or user"
 		case endsErr == nil && now.Before(ends):
@@ -147,16 +138,16 @@ func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 
 // Unended returns the entries in this cloud whose run has ended without deleting its servers,
 // although they were not to be kept. Entries that are open are recovered by the engine.
-func (k Kind) Unended(entries []change.Entry) (unended []change.Entry) {
-	for _, e := range entries {
-		if e.ObjectType() != Type || e.Status != change.Done || !k.Handles(e) {
-			continue
-		}
-		if r, err := ParseRecord(e); err == nil && !r.Keep && !r.runs(k.Root) {
-			unended = append(unended, e)
-		}
-	}
-	return unended
+func (k Kind) Unended(entries []change.Entry) []change.Entry {
+	return k.ended(entries, time.Now(), func(r Record) bool { return !r.Keep })
+}
+
+// ended returns the entries in this cloud whose run has ended, apart from those that are not wanted.
+func (k Kind) ended(entries []change.Entry, now time.Time, wanted func(Record) bool) []change.Entry {
+	return host.Filter(entries, func(e change.Entry) bool {
+		r, err := ParseRecord(e)
+		return err == nil && e.Status == change.Done && r.Is(k.Compute.Scope()) && r.runs(k.Root, now) == "" && wanted(r)
+	})
 }
 
 func joined(words []string) string { return strings.Join(words, ", ") }

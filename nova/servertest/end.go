@@ -69,7 +69,7 @@ func (t Test) delete(ctx context.Context, entry change.Entry, outcomes []Outcome
 		_, err := t.Engine.Undo(limited, entry.ID)
 		return err
 	})
-	if err != nil && t.Warn != nil {
+	if err != nil && !errors.Is(err, change.ErrUndone) && t.Warn != nil {
 		t.Warn(fmt.Sprintf("the servers are deleted, but entry %d stays open: %v; 'gpustack undo %d' closes it", entry.ID, err, entry.ID))
 	}
 	return nil
