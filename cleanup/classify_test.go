@@ -701,7 +701,7 @@ func TestBusy(t *testing.T) {
 		"an old VERIFY_RESIZE": {instance: instance("resized @gpu2"), changed: hours(1000), moved: 1000, proof: reports{},
 			migrations: []Migration{migration("migration finished gpu1 gpu2")}, want: "legitimate: the instance is in state resized"},
 		"a VERIFY_RESIZE whose migration is over": {instance: instance("resized @gpu2"), changed: hours(100), proof: reports{stayedOn: "gpu1"}, listed: true,
-			want: "T busy: the instance is in state resized, but no migration waits to be confirmed or reverted, unchanged for 4 d",
+			want:  "T busy: the instance is in state resized, but no migration waits to be confirmed or reverted, unchanged for 4 d",
 			steps: "look in the logs of gpu1, gpu2 for " + u + reset + ". Guest reports of these hosts tell whether nova-compute was started since"},
 		"and has failed, and its hosts are off or started since": {instance: instance("resized @gpu2"), changed: hours(100), moved: 100, listed: true,
 			migrations: []Migration{migration("resize error gpu1 gpu2")}, proof: reports{off: "gpu1", silent: "gpu1"},

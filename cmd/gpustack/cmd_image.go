@@ -29,7 +29,8 @@ Compares an image, by its name or id, with the flavor whose guests will boot it:
 RAM, values that Nova rejects or ignores, traits that no compute node reports, hidden
 hypervisor, secure boot, and for Windows guests operating system, disk and network. With
 inventories of the compute nodes it also checks whether machine type, firmware and
-addresses are enough for the memory regions of the flavor's devices. Changes nothing.
+addresses are enough for the memory regions of the flavor's devices. Properties that are
+not checked are named. Changes nothing.
 
 The devices of an alias are those whose product has its name, or a name that begins with
 it, or the product that --alias gives. Traits are asked of Placement, which needs an

@@ -45,7 +45,7 @@ func (c *checker) add(check string, status host.Status, seen, effect string, rem
 // set returns the command that changes the image.
 func (c *checker) set() host.Command {
 	name := cmp.Or(c.Given, c.Image.Name)
-	if name == "" || strings.ContainsAny(name, " '\"$\\") {
+	if name == "" || name[0] == '-' || strings.ContainsAny(name, " '\"$\\") {
 		name = c.Image.ID
 	}
 	return host.NewCommand("image set").Arg(name).Flag("profile", string(c.purpose))
@@ -58,16 +58,12 @@ func (c *checker) setBy(name, value string) host.Text {
 
 // image checks whether Nova can boot from the image at all.
 func (c *checker) image() {
-	var notes []string
+	text := "status " + c.Image.Status
 	if c.Image.Hidden {
-		notes = append(notes, "hidden: lists of images do not show it")
+		text += "; hidden: lists of images do not show it"
 	}
 	if c.Image.Protected {
-		notes = append(notes, "protected from deletion")
-	}
-	text := "status " + c.Image.Status
-	if len(notes) > 0 {
-		text += "; " + strings.Join(notes, "; ")
+		text += "; protected from deletion"
 	}
 	switch c.Image.Status {
 	case "active":
@@ -75,22 +71,22 @@ func (c *checker) image() {
 	case "deactivated":
 		c.add(checkImage, host.Fail, text, "Nova cannot download it: guests fail", host.Textf("openstack image set --activate %s", c.Image.ID))
 	default:
-		c.add(checkImage, host.Fail, text, "Nova boots only from active images", host.Textf("upload its data: openstack image show %s", c.Image.ID))
+		c.add(checkImage, host.Fail, text, "Nova boots only from active images",
+			host.Textf("wait if it is being uploaded (openstack image show %s); otherwise create it with its data: openstack image create --file FILE NAME", c.Image.ID))
 	}
 }
 
 // properties checks the values of properties: Nova rejects a boot from an image with one that it
-// does not know, and ignores properties of newer releases.
+// does not know, and ignores properties of newer releases. It names the properties that it does not
+// know itself.
 func (c *checker) properties() {
-	bad := false
-	for _, name := range slices.Sorted(maps.Keys(c.Image.Properties)) {
+	before, names := len(c.findings), slices.Sorted(maps.Keys(c.Image.Properties))
+	for _, name := range names {
 		value := c.Image.Properties[name]
 		if fault := invalid(name, value); fault != "" {
-			bad = true
 			c.add(checkProperties, host.Fail, fault, "Nova rejects guests of this image", c.setBy(name, ""))
 		}
 		if since := known[name].since; c.Newest < since {
-			bad = true
 			c.add(checkProperties, host.Warn, fmt.Sprintf("%s=%s: the cloud has microversion %s, and the property is of a release with %s", name, value,
 				c.Newest, since),
 				"Nova ignores it", c.setBy(name, ""))
@@ -104,19 +100,21 @@ func (c *checker) properties() {
 			differ = isTrue(inImage) != isTrue(inFlavor)
 		}
 		if ok && there && differ {
-			bad = true
 			c.add(checkProperties, host.Fail, fmt.Sprintf("%s=%s, but flavor %s has %s=%s", name, inImage, c.Flavor.Name, extraSpec(name), inFlavor),
 				"Nova rejects guests of this flavor and image", c.setBy(name, inFlavor))
 		}
 	}
 	locked, where := c.effective(lockedMemory)
 	if _, sized := c.effective(memPageSize); isTrue(locked) && sized == "" && c.Newest >= known[lockedMemory].since { // get_locked_memory_constraint
-		bad = true
 		c.add(checkProperties, host.Fail, where+" is "+locked+", and hw:mem_page_size is not set", "Nova rejects guests of this flavor and image",
 			host.Plain("use a flavor with hw:mem_page_size"))
 	}
-	if !bad {
-		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts those of the properties (%d) that gpustack checks", len(c.Image.Properties)), "", nil)
+	others := host.Filter(names, func(name string) bool { _, checked := known[name]; return !checked })
+	if len(c.findings) == before {
+		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts the properties that gpustack checks: %d", len(names)-len(others)), "", nil)
+	}
+	if len(others) > 0 {
+		c.add(checkProperties, host.NA, "not checked: "+strings.Join(others, ", "), "Nova rejects guests if it does not accept the value of one", nil)
 	}
 }
 
@@ -127,12 +125,16 @@ func (c *checker) disk() {
 	f, i := c.Flavor, c.Image
 	gib, known := i.DiskGiB()
 	before := len(c.findings)
+	disk := fmt.Sprintf("the disk of the image has %d GiB", gib)
 	if !known {
-		c.add(checkDisk, host.Warn, "the size of the image's disk is unknown: Glance has no virtual_size",
+		disk = "the size of the image's disk is unknown: Glance has no virtual_size"
+	}
+	if !known && i.MinDisk == 0 {
+		c.add(checkDisk, host.Warn, disk,
 			"guests fail on the host if it is larger than the flavor's disk",
 			host.Textf("'qemu-img info FILE' shows it; then: %s", c.set().Flag("min-disk", "GIB")))
 	} else if i.MinDisk < gib {
-		c.add(checkDisk, host.Warn, fmt.Sprintf("min_disk is %d GiB, and the disk of the image has %d GiB", i.MinDisk, gib),
+		c.add(checkDisk, host.Warn, fmt.Sprintf("min_disk is %d GiB, and %s", i.MinDisk, disk),
 			"Nova accepts flavors with smaller disks, and their guests fail on the host", host.Textf("%s", c.set()))
 	}
 	switch {
@@ -143,11 +145,11 @@ func (c *checker) disk() {
 	case f.Disk < i.MinDisk:
 		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and min_disk is %d GiB", f.Name, f.Disk, i.MinDisk), "Nova rejects guests that do not boot from a volume", larger)
 	case known && f.Disk < gib:
-		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and the disk of the image has %d GiB", f.Name, f.Disk, gib),
+		c.add(checkDisk, host.Fail, fmt.Sprintf("flavor %s has a disk of %d GiB, and %s", f.Name, f.Disk, disk),
 			"Nova accepts guests, as it compares only the file with the flavor; unless they boot from a volume, they fail on the host", larger)
 	}
 	if len(c.findings) == before {
-		c.add(checkDisk, host.Pass, fmt.Sprintf("the disk of the image has %d GiB, min_disk %d GiB, and flavor %s %d GiB", gib, i.MinDisk, f.Name, f.Disk), "", nil)
+		c.add(checkDisk, host.Pass, fmt.Sprintf("%s, min_disk %d GiB, and flavor %s %d GiB", disk, i.MinDisk, f.Name, f.Disk), "", nil)
 	}
 }
 
@@ -332,14 +334,13 @@ func (c *checker) secureBoot() {
 
 // traits checks whether a compute node has the traits that image and flavor demand.
 func (c *checker) traits() {
-	demanded := 0
+	before := len(c.findings)
 	for _, name := range []string{addressMode, viommuModel, secureBoot} {
 		value, where := c.effective(name)
 		trait := demand(name, &value)
 		if where == "" || trait == "" {
 			continue
 		}
-		demanded++
 		demands, effect := "demands", "Nova finds no host (NoValidHost)"
 		if !scheduled(name) {
 			demands, effect = "needs", "the guest fails on the host"
@@ -360,7 +361,7 @@ func (c *checker) traits() {
 			c.add(checkTraits, host.Pass, fmt.Sprintf("%s=%s: trait %s is reported by %s", where, value, trait, someOf(nodes)), "", nil)
 		}
 	}
-	if demanded == 0 {
+	if len(c.findings) == before {
 		c.add(checkTraits, host.Pass, "image and flavor demand no trait", "", nil)
 	}
 }

@@ -73,7 +73,7 @@ func a100(s *image.Seen) {
 // TestRemedyNamesImage: a remedy has the word by which the operator gave the image: names are not
 // unique.
 func TestRemedyNamesImage(t *testing.T) {
-	for given, want := range map[string]string{"id": " image set id ", "debian": " image set debian ", "my image": " image set id "} {
+	for given, want := range map[string]string{"id": " image set id ", "debian": " image set debian ", "my image": " image set id ", "-x": " image set id "} {
 		found := ""
 		for _, f := range image.Check(image.ForGPU, with(func(s *image.Seen) { a100(s); s.Given = given })) {
 			found += f.Remedy.String() + "\n"
@@ -97,7 +97,10 @@ func TestCheck(t *testing.T) {
 		"deactivated":           {seen: with(func(s *image.Seen) { s.Image.Status = "deactivated" }), want: append([]string{"fail image: status deactivated"}, quiet...)},
 		"without data":          {seen: with(func(s *image.Seen) { s.Image.Status = "queued" }), want: append([]string{"fail image: status queued"}, quiet...)},
 		"min_disk is too small": {seen: with(func(s *image.Seen) { s.Image.MinDisk = 2 }), want: append([]string{"warn disk: min_disk is 2 GiB, and the disk of the image has 3 GiB"}, quiet...)},
-		"the disk is unknown": {seen: with(func(s *image.Seen) { s.Image.VirtualSize = nil }),
+		"the disk is unknown, and min_disk is set": {seen: with(func(s *image.Seen) { s.Image.VirtualSize = nil }), want: quiet},
+		"properties that are not checked": {seen: seen("hw_cpu_policy=pinned", "hw_firmware_type=uefi", "hw_video_model=x"),
+			want: append([]string{"n/a properties: not checked: hw_cpu_policy, hw_video_model"}, quiet...)},
+		"the disk is unknown": {seen: with(func(s *image.Seen) { s.Image.VirtualSize, s.Image.MinDisk = nil, 0 }),
 			want: append([]string{"warn disk: the size of the image's disk is unknown: Glance has no virtual_size"}, quiet...)},
 		"a raw file is its disk": {seen: with(func(s *image.Seen) { s.Image.VirtualSize, s.Image.DiskFormat = nil, "raw" }), want: quiet},
 		"the API rejects the flavor": {seen: with(func(s *image.Seen) { s.Image.MinDisk = 41 }),
@@ -140,9 +143,9 @@ func TestCheck(t *testing.T) {
 			s.Newest = 95
 		}, "hw_machine_type=q35", "hw_firmware_type=uefi"), want: []string{
 			"warn bars: hw_maxphysaddr_mode is not set; A100 SXM4 80GB on host gpu1 has a memory region of 128 GiB", notWindows}},
-		"large regions on arm64": {seen: with(a100, "hw_architecture=aarch64"), want: []string{"n/a bars: the rules are for x86, and the image is for another architecture", notWindows}},
+		"large regions on arm64": {seen: with(a100, "hw_architecture=aarch64"), want: []string{"n/a properties: not checked: hw_architecture", "n/a bars: the rules are for x86, and the image is for another architecture", notWindows}},
 		"large regions on another name of x86": {seen: with(a100, "architecture=AMD64", "hw_machine_type=q35", "hw_firmware_type=bios", "hw_maxphysaddr_mode=passthrough"), want: []string{
-			"fail bars: hw_firmware_type is bios; A100 SXM4 80GB on host gpu1 has a memory region of 128 GiB", notWindows}},
+			"n/a properties: not checked: architecture", "fail bars: hw_firmware_type is bios; A100 SXM4 80GB on host gpu1 has a memory region of 128 GiB", notWindows}},
 		"eight GPUs of 141 GB": {seen: with(func(s *image.Seen) {
 			s.Hosts = []nova.Host{gpus("H200 SXM 141GB", "H200", 8, 256*gib, 46)}
 			s.Flavor.ExtraSpecs[nova.RequestKey] = "H200:8"
@@ -187,12 +190,12 @@ func TestCheck(t *testing.T) {
 
 		"Windows": {purpose: image.ForWindows, seen: seen(), want: []string{unknownBARs,
 			"fail windows: os_type is not set", "warn windows: hw_disk_bus is not set", "warn windows: hw_vif_multiqueue_enabled is not set"}},
-		"Windows by its os_type": {seen: seen("os_type=Windows", "hw_disk_bus=ide", "hw_vif_model=e1000"), want: []string{unknownBARs,
+		"Windows by its os_type": {seen: seen("os_type=Windows", "hw_disk_bus=ide", "hw_vif_model=e1000"), want: []string{"n/a properties: not checked: hw_vif_model", unknownBARs,
 			"warn windows: hw_disk_bus is ide", "warn windows: hw_vif_model is e1000", "warn windows: hw_vif_multiqueue_enabled is not set"}},
 		"Windows with SCSI": {purpose: image.ForWindows, seen: seen("os_type=windows", "hw_disk_bus=scsi", "hw_vif_multiqueue_enabled=yes"), want: []string{unknownBARs,
 			"warn windows: hw_scsi_model is not set"}},
 		"Windows as needed": {purpose: image.ForWindows, seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:vif_multiqueue_enabled"] = "true" },
-			"os_type=windows", "hw_disk_bus=scsi", "hw_scsi_model=virtio-scsi", "hw_vif_model=virtio"), want: []string{unknownBARs}},
+			"os_type=windows", "hw_disk_bus=scsi", "hw_scsi_model=virtio-scsi", "hw_vif_model=virtio"), want: []string{"n/a properties: not checked: hw_scsi_model, hw_vif_model", unknownBARs}},
 
 		"hidden from Linux": {seen: seen("img_hide_hypervisor_id=true"), want: []string{unknownBARs, notWindows, "warn hypervisor: the image has img_hide_hypervisor_id"}},
 		"hidden by the flavor": {seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:hide_hypervisor_id"] = "true" }),
@@ -272,7 +275,7 @@ func TestPlan(t *testing.T) {
 		"min_disk is at least the disk": {seen: noFlavor(func(s *image.Seen) { s.Image.MinDisk = 1 }), values: []string{"min_disk: 1 -> 3"}, warnings: []string{noInventory, kept}},
 		"the operator's sizes": {options: image.Options{MinDisk: new(40), MinRAM: new(8192)}, seen: noFlavor(same),
 			values: []string{"min_disk: 3 -> 40", "min_ram: 0 -> 8192"}, warnings: []string{noInventory, kept}},
-		"an unknown disk": {seen: noFlavor(func(s *image.Seen) { s.Image.VirtualSize = nil }), warnings: []string{
+		"an unknown disk": {seen: noFlavor(func(s *image.Seen) { s.Image.VirtualSize, s.Image.MinDisk = nil, 0 }), warnings: []string{
 			"the size of the image's disk is unknown: Glance has no virtual_size of this image; 'qemu-img info' shows that of its file, --min-disk sets it", noInventory}},
 		"large regions": {seen: noFlavor(a100), values: append(large, "+hw_maxphysaddr_mode=passthrough"), warnings: []string{uefi, host, on, kept}},
 		"large regions, in part": {seen: noFlavor(a100, "hw_machine_type=q35", "hw_firmware_type=bios"),

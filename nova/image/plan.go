@@ -98,7 +98,7 @@ func (p *Plan) sizes(o Options, values map[string]*string) error {
 		values[cloud.MinDisk] = new(strconv.Itoa(gib))
 		p.why[cloud.MinDisk] = fmt.Sprintf("the disk of the image has %d GiB; Nova compares only its file with the flavor, and guests fail on the host", gib)
 	}
-	if !known {
+	if !known && o.MinDisk == nil && p.Image.MinDisk == 0 {
 		p.warn("the size of the image's disk is unknown: Glance has no virtual_size of this image; 'qemu-img info' shows that of its file, --min-disk sets it")
 	}
 	if o.MinRAM != nil {

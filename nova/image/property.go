@@ -41,10 +41,13 @@ type property struct {
 	number bool
 }
 
-// known are properties whose values and releases are known: nova/objects/image_meta.py and
-// fields.py of 26.2.2, and the specification "Add maxphysaddr support for Libvirt" of 2024.1.
+// known are properties whose values (without a list any value) and releases are known:
+// nova/objects/image_meta.py and fields.py of 26.2.2, and the specification "Add maxphysaddr
+// support for Libvirt" of 2024.1.
 // os_secure_boot is older for Hyper-V, and of Wallaby for libvirt.
 var known = map[string]property{
+	machineType:  {},
+	multiqueue:   {},
 	firmwareType: {values: []string{"bios", "uefi"}},
 	addressMode:  {since: caracal, values: []string{"passthrough", "emulate"}},
 	addressBits:  {since: caracal, number: true},

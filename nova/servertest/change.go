@@ -114,8 +114,7 @@ func (r Record) runs(root host.Root, now time.Time) string {
 
 // Names returns the names of the servers.
 func (r Record) Names() string {
-	names := host.Map(r.Servers, func(s Server) string { return s.Name })
-	return strings.Join(names, ", ")
+	return joined(host.Map(r.Servers, func(s Server) string { return s.Name }))
 }
 
 // ParseRecord returns the record of an entry of kind objects.

@@ -96,18 +96,18 @@ func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 	if err != nil {
 		return nil, all, err
 	}
-	type recorded struct {
-		entry change.Entry
-		Record
-	}
-	byNonce := map[string]recorded{}
+	byNonce := map[string]Leftover{}
 	for _, e := range entries {
 		r, err := ParseRecord(e)
 		if err != nil {
 			continue // another object, or history names it
 		}
+		recorded := Leftover{Entry: e.ID}
+		if running := r.runs(k.Root, now); running != "" {
+			recorded.Leave = "its test " + running
+		}
 		for _, s := range r.Servers {
-			byNonce[s.Nonce] = recorded{e, r}
+			byNonce[s.Nonce] = recorded
 		}
 	}
 	for _, is := range found {
@@ -122,10 +122,7 @@ func (k Kind) leftovers(ctx context.Context, entries []change.Entry, now time.Ti
 		case is.Metadata[metadataNonce] != nonce:
 			l.Leave = "its metadata is not that of a test: another client has created it"
 		case here:
-			l.Entry = r.entry.ID
-			if running := r.runs(k.Root, now); running != "" {
-				l.Leave = "its test " + running
-			}
+			l.Entry, l.Leave = r.Entry, r.Leave
 		case is.Metadata[metadataEnds] == endsNever:
 			l.Leave = "it is kept (--keep-server) by another machine or user"
 		case endsErr == nil && now.Before(ends):
