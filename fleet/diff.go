@@ -138,7 +138,7 @@ func diffNode(old, now *Node) (all []Difference) {
 		changed(a, "driver", driverText(was.Driver), driverText(is.Driver))
 		changed(a, "NUMA node", numaText(was.NUMANode), numaText(is.NUMANode))
 		changed(a, "role", string(was.Role), string(is.Role))
-		changed(a, "console", consoleText(was.Console), consoleText(is.Console))
+		changed(a, "console", consoleText[was.Console], consoleText[is.Console])
 	}
 	for _, p := range c.same {
 		// The members of a group that has moved have other addresses.
@@ -147,17 +147,12 @@ func diffNode(old, now *Node) (all []Difference) {
 	return all
 }
 
+var consoleText = map[bool]string{true: "the firmware's console", false: "none"}
+
 // kind returns what a function is, for people.
 func (f Function) kind() string {
 	if f.GPU {
 		return "GPU"
 	}
 	return "function"
-}
-
-func consoleText(is bool) string {
-	if is {
-		return "the firmware's console"
-	}
-	return "none"
 }

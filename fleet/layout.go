@@ -234,9 +234,7 @@ func (f Fleet) Odd(layouts []Layout, now time.Time, maxAge time.Duration) []Odd 
 		all = append(all, Odd{m.Node, of[m.Node], NotADocument, nil, "a document of gpustack", m.Err.Error()})
 	}
 	order := []What{NotADocument, NoScan, Incomplete, UseUnknown, LostCard, AddedCard, Moved, OtherProduct, OtherNUMA, OtherGroup, OtherDriver, Console, Link,
-		Firmware, NotReady,
-		RebootPending,
-		OldReport, FutureReport}
+		Firmware, NotReady, RebootPending, OldReport, FutureReport}
 	slices.SortStableFunc(all, func(a, b Odd) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(slices.Index(order, a.What), slices.Index(order, b.What)))
 	})

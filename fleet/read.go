@@ -35,7 +35,7 @@ var (
 	ErrNoScan = host.WithHint(errors.New("no output of host scan is among the documents"),
 		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
 	// ErrSameNovaHost means that two nodes have one name in Nova.
-	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"), "compare the option host in nova.conf on both nodes")
+	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"), "compare the option host in nova.conf on both nodes; of one machine, remove the documents with its former hostname")
 )
 
 // kinds are the kinds of documents that are read.
@@ -108,37 +108,28 @@ type reader struct {
 
 // add adds a document.
 func (r *reader) add(d document.Document) error {
-	var node, novaHost host.Name
-	var set func(*Node)
-	var of Origin
-	var err error
-	switch d.Kind {
-	case document.HostScan:
-		node, novaHost, of, set, err = r.names.scan(d)
-	case document.HostCheck:
-		node, of, set, err = r.names.check(d)
-	default:
-		node, novaHost, of, set, err = guests(d)
-	}
+	parse := map[document.Kind]func(document.Document) (Node, error){
+		document.HostScan: r.names.scan, document.HostCheck: r.names.check, document.HostGuests: r.names.guests}[d.Kind]
+	is, err := parse(d)
 	if err != nil {
 		return err
 	}
-	if node == "" {
+	if is.Name == "" {
 		return fmt.Errorf("%s: %w", d.Name, ErrNameless)
 	}
-	key := strings.ToLower(string(node))
+	of, key := is.origins()[0], strings.ToLower(is.Name)
 	n := r.nodes[key]
 	switch {
 	case n == nil:
-		n = &Node{Name: r.names.intern(string(node))}
+		n = &Node{Name: is.Name}
 		r.nodes[key] = n
-	case n.Name != string(node):
-		return fmt.Errorf("%s: %w: %s, and %s in %s", d.Name, ErrCase, node, n.Name, n.origins()[0].Name)
+	case n.Name != is.Name:
+		return fmt.Errorf("%s: %w: %s, and %s in %s", d.Name, ErrCase, is.Name, n.Name, n.origins()[0].Name)
 	}
 	if of.machine != "" {
 		other, known := r.machines[key]
 		if known && other.machine != of.machine {
-			return fmt.Errorf("%s: %w: %s is of another %s", d.Name, ErrMachines, other.Name, node)
+			return fmt.Errorf("%s: %w: %s is of another %s", d.Name, ErrMachines, other.Name, n.Name)
 		}
 		r.machines[key] = of
 	}
@@ -148,9 +139,9 @@ func (r *reader) add(d document.Document) error {
 	if !newest {
 		return nil
 	}
-	set(n)
-	if novaHost != "" && (d.Kind == document.HostGuests || n.NovaHost == "") {
-		n.NovaHost = r.names.intern(string(novaHost))
+	n.Scan, n.Check, n.Guests = cmp.Or(is.Scan, n.Scan), cmp.Or(is.Check, n.Check), cmp.Or(is.Guests, n.Guests)
+	if is.NovaHost != "" && (is.Guests != nil || n.NovaHost == "") {
+		n.NovaHost = is.NovaHost
 	}
 	return nil
 }
@@ -202,20 +193,20 @@ func ignored(others map[document.Kind][]string) (warnings []string) {
 // named returns the nodes, by name, without the older one of two names of one machine, with a
 // warning, and an error for each other two with one name in Nova.
 func (r *reader) named() (nodes []*Node, warnings []string, err error) {
-	inNova, hosts := map[string]*Node{}, map[string]*Node{}
+	inNova, hosts := map[string]*Node{}, map[string][]*Node{}
 	for _, n := range slices.SortedFunc(maps.Values(r.nodes), func(a, b *Node) int {
 		return cmp.Or(b.newest().Compare(a.newest()), cmp.Compare(a.Name, b.Name))
 	}) {
 		name := strings.ToLower(n.InNova())
 		short, _, _ := strings.Cut(strings.ToLower(n.Name), ".")
-		candidates := []*Node{inNova[name], hosts[short]}
+		candidates := append([]*Node{inNova[name]}, hosts[short]...)
 		switch i := slices.IndexFunc(candidates, func(now *Node) bool { return now != nil && r.became(n, now) }); {
 		case i >= 0:
 			warnings = append(warnings, fmt.Sprintf("the documents of %s do not count, because the name of this machine is %s now", n.Name, candidates[i].Name))
 		case inNova[name] != nil:
 			err = errors.Join(err, fmt.Errorf("%s: %w: %s has %s too", n.origins()[0].Name, ErrSameNovaHost, inNova[name].origins()[0].Name, n.InNova()))
 		default:
-			inNova[name], hosts[short], nodes = n, n, append(nodes, n)
+			inNova[name], hosts[short], nodes = n, append(hosts[short], n), append(nodes, n)
 		}
 	}
 	slices.SortFunc(nodes, func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -223,13 +214,18 @@ func (r *reader) named() (nodes []*Node, warnings []string, err error) {
 }
 
 // became reports whether a node has the name of another one now: both are one machine with one name
-// in Nova, or one hostname is the other one without its domain. The id of the machine alone is no
-// proof, because a cloned image may contain it.
+// in Nova, or one hostname is the other one without its domain, and the documents of the other one
+// are all newer, unless both names are as said. The id of the machine alone is no proof, because a
+// cloned image may contain it. The output of host check does not show it.
 func (r *reader) became(n, now *Node) bool {
 	was, is := strings.ToLower(n.Name), strings.ToLower(now.Name)
-	id := r.machines[was].machine
-	return id != "" && id == r.machines[is].machine && n.newest().Before(now.newest()) &&
-		(strings.EqualFold(n.InNova(), now.InNova()) || strings.HasPrefix(was, is+".") || strings.HasPrefix(is, was+"."))
+	id, one := r.machines[was].machine, strings.EqualFold(n.InNova(), now.InNova())
+	domain := strings.HasPrefix(was, is+".") || strings.HasPrefix(is, was+".")
+	same := id != "" && id == r.machines[is].machine
+	newer := !slices.ContainsFunc(kinds, func(k document.Kind) bool {
+		return slices.ContainsFunc(r.known[string(k)+" "+is], func(of Origin) bool { return !of.Time.After(n.newest()) })
+	})
+	return same && one && domain || newer && (one || domain) && (same || n.Scan == nil && n.Guests == nil)
 }
 
 // names are the texts of the documents, each kept once: those of many nodes are the same.
@@ -283,23 +279,23 @@ type scanned struct {
 }
 
 // scan reads the output of host scan.
-func (s names) scan(d document.Document) (node, novaHost host.Name, of Origin, set func(*Node), err error) {
+func (s names) scan(d document.Document) (Node, error) {
 	var found scanDocument
 	if err := json.Unmarshal(d.Text, &found); err != nil {
-		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+		return Node{}, document.Malformed(d.Name, d.Kind, err)
 	}
 	if found.Time.IsZero() {
-		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, errNoTime)
+		return Node{}, document.Malformed(d.Name, d.Kind, errNoTime)
 	}
 	if found.Scope == nova.ScopeFiltered {
-		return "", "", Origin{}, nil, fmt.Errorf("%s: %w: it lists only the functions that --device, --vendor or --class select", d.Name, nova.ErrPartial)
+		return Node{}, fmt.Errorf("%s: %w: it lists only the functions that --device, --vendor or --class select", d.Name, nova.ErrPartial)
 	}
 	devices := make([]pci.Device, len(found.Devices))
 	for i := range found.Devices {
 		devices[i] = found.Devices[i].Device
 	}
 	if err := faults(devices, found.Devices == nil); err != nil {
-		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+		return Node{}, document.Malformed(d.Name, d.Kind, err)
 	}
 	scan := &Scan{Origin: Origin{Name: d.Name, File: d.File, Time: found.Time}, Complete: found.Complete != host.No, Kernel: s.internAt(found.System.Kernel)}
 	if m := found.Machine; m != nil {
@@ -315,7 +311,7 @@ func (s names) scan(d document.Document) (node, novaHost host.Name, of Origin, s
 	}
 	slices.SortFunc(scan.Functions, func(a, b Function) int { return a.Address.Compare(b.Address) })
 	scan.gpus = slices.DeleteFunc(slices.Clone(scan.Functions), func(f Function) bool { return !f.GPU })
-	return cmp.Or(found.Host, found.NovaHost), found.NovaHost, scan.Origin, func(n *Node) { n.Scan = scan }, nil
+	return Node{Name: s.intern(string(cmp.Or(found.Host, found.NovaHost))), NovaHost: s.intern(string(found.NovaHost)), Scan: scan}, nil
 }
 
 // faults returns what is wrong with a list of functions.
@@ -386,16 +382,16 @@ type checkDocument struct {
 const linkCheck = "pcie"
 
 // check reads the output of host check.
-func (s names) check(d document.Document) (node host.Name, of Origin, set func(*Node), err error) {
+func (s names) check(d document.Document) (Node, error) {
 	var found checkDocument
 	if err := json.Unmarshal(d.Text, &found); err != nil {
-		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+		return Node{}, document.Malformed(d.Name, d.Kind, err)
 	}
 	if found.Time.IsZero() {
-		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, errNoTime)
+		return Node{}, document.Malformed(d.Name, d.Kind, errNoTime)
 	}
 	if !slices.Contains(checklist.Verdicts(), found.Verdict) {
-		return "", Origin{}, nil, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
+		return Node{}, document.Malformed(d.Name, d.Kind, fmt.Errorf("verdict: unknown value %.60q", found.Verdict))
 	}
 	check := &Check{Origin: Origin{Name: d.Name, File: d.File, Time: found.Time}, Verdict: checklist.Verdict(s.intern(string(found.Verdict))),
 		Reboot: found.Reboot == host.Yes, Version: s.intern(found.Version), Kernel: s.internAt(found.System.Kernel)}
@@ -407,14 +403,14 @@ func (s names) check(d document.Document) (node host.Name, of Origin, set func(*
 			check.Failed = append(check.Failed, s.intern(f.Check))
 		}
 	}
-	return found.Host, check.Origin, func(n *Node) { n.Check = check }, nil
+	return Node{Name: s.intern(string(found.Host)), Check: check}, nil
 }
 
 // guests reads the output of host guests.
-func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(*Node), err error) {
+func (s names) guests(d document.Document) (Node, error) {
 	r, err := guest.Decode(d.Text)
 	if err != nil {
-		return "", "", Origin{}, nil, document.Malformed(d.Name, d.Kind, err)
+		return Node{}, document.Malformed(d.Name, d.Kind, err)
 	}
 	g := &Guests{Origin: Origin{Name: d.Name, File: d.File, Time: r.Collected}, Complete: r.Complete, Used: map[pci.Address]bool{}}
 	g.machine = host.Value(r.MachineID)
@@ -441,6 +437,6 @@ func guests(d document.Document) (node, novaHost host.Name, of Origin, set func(
 		}
 	}
 	slices.SortFunc(g.Instances, func(a, b Instance) int { return cmp.Compare(a.String(), b.String()) })
-	novaHost = host.Name(host.Value(r.NovaHost))
-	return cmp.Or(host.Name(host.Value(r.Hostname)), novaHost), novaHost, g.Origin, func(n *Node) { n.Guests = g }, nil
+	inNova := s.internAt(r.NovaHost)
+	return Node{Name: cmp.Or(s.internAt(r.Hostname), inNova), NovaHost: inNova, Guests: g}, nil
 }

@@ -70,11 +70,15 @@ type service struct {
 // reported is when a service has reported to Nova, in UTC.
 type reported time.Time
 
-// UnmarshalText parses a time as openstackclient prints it.
+// UnmarshalText parses a time as openstackclient prints it, or one with its zone.
 func (r *reported) UnmarshalText(text []byte) error {
-	at, err := time.Parse("2006-01-02T15:04:05", string(text)) // fractions are accepted
-	*r = reported(at)
-	return err
+	for _, format := range []string{"2006-01-02T15:04:05", time.RFC3339} { // fractions are accepted
+		if at, err := time.Parse(format, string(text)); err == nil {
+			*r = reported(at)
+			return nil
+		}
+	}
+	return fmt.Errorf("%.60q in Updated At is not a time such as 2026-11-20T12:00:00.000000", text)
 }
 
 // ParseZones parses the file with this name: the list of services, or an object of that list and of
@@ -107,10 +111,9 @@ func ParseZones(name string, text []byte, by By) (Zones, error) {
 	made, errMade := newestReport(name, of.Services)
 	err = errors.Join(err, errMade)
 	if by == ByAggregate {
-		if len(of.Aggregates) == 0 {
-			err = errors.Join(err, fmt.Errorf("%s: has no aggregates: %w", name, ErrMap))
-		}
-		err = errors.Join(err, aggregate(name, hosts, of.Aggregates))
+		var errAggregates error
+		hosts, errAggregates = aggregate(name, hosts, of.Aggregates)
+		err = errors.Join(err, errAggregates)
 	}
 	slices.SortFunc(hosts, func(a, b ZoneHost) int { return strings.Compare(a.Name, b.Name) })
 	return Zones{by, hosts, made}, err
@@ -182,9 +185,13 @@ func parseServices(name string, rows []service) (hosts []ZoneHost, err error) {
 	return hosts, errors.Join(errs...)
 }
 
-// aggregate replaces the zones of hosts by their aggregates.
-func aggregate(name string, hosts []ZoneHost, aggregates map[string][]*string) error {
+// aggregate returns hosts with their aggregates instead of their zones, and the other hosts of
+// aggregates, which have no compute service.
+func aggregate(name string, hosts []ZoneHost, aggregates map[string][]*string) ([]ZoneHost, error) {
 	var errs []error
+	if len(aggregates) == 0 {
+		errs = append(errs, fmt.Errorf("%s: has no aggregates: %w", name, ErrMap))
+	}
 	in := map[string][]string{}
 	for _, aggregate := range slices.Sorted(maps.Keys(aggregates)) {
 		if aggregate == "" {
@@ -203,8 +210,12 @@ func aggregate(name string, hosts []ZoneHost, aggregates map[string][]*string) e
 	}
 	for i, h := range hosts {
 		hosts[i].Zones = in[h.Name]
+		delete(in, h.Name)
 	}
-	return errors.Join(errs...)
+	for h, all := range in {
+		hosts = append(hosts, ZoneHost{Name: h, Zones: all, Down: true})
+	}
+	return hosts, errors.Join(errs...)
 }
 
 // place returns the host of the map that each node is, and the hosts that have no documents. A host
@@ -229,9 +240,9 @@ func (z Zones) place(nodes []*Node) (of map[*Node]ZoneHost, without []string, er
 	for _, h := range z.Hosts {
 		if found := inNova[h.Name]; found != nil {
 			of[found[0]] = h
-			continue
+		} else {
+			rest = append(rest, h)
 		}
-		rest = append(rest, h)
 	}
 	for _, h := range rest {
 		found := slices.DeleteFunc(slices.Clone(named[h.Name]), func(n *Node) bool { _, placed := of[n]; return placed })

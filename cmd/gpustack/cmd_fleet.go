@@ -136,8 +136,9 @@ Changes nothing.
 
 A node is done if host check says that it is ready, with the kernel or the gpustack that
 --goal names, and nothing but guests keeps it out of waves. Nodes that this operator has
-disabled and not enabled again, by the journal of this machine, come first. Then a canary of
-each layout of which no node is done, in a wave that may have more nodes than --max-nodes.
+disabled and not enabled again, by the journal of this machine, come first, and the rest
+waits for them, unless nothing but guests blocks them. Then a canary of each layout of which
+no node is done, in a wave that may have more nodes than --max-nodes.
 Never planned are nodes that others have disabled or whose nova-compute is down, and nodes of
 which something is unknown. Nodes with guests are listed with their instances; --blocked-last
 puts them into last waves.
