@@ -8,6 +8,7 @@ package args
 
 import (
 	"iter"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,7 +58,14 @@ func (l *Line) Repeat(c host.Command, takes func(flag string) bool) host.Command
 		case "database", "api-database":
 			o.value = "URL" // which may have a password
 		case "conf":
-			if l.Path[0] != "repair-migration" {
+			if l.Path[0] == "repair-migration" {
+				break
+			}
+			if role, file, is := strings.Cut(o.value, "="); is && role != "compute" {
+				o.value = file
+			}
+			// Others read several files: that of a controller of this machine has the databases.
+			if c.Name() != "repair-migration" || !path.IsAbs(o.value) || strings.Contains(o.value, ",") {
 				continue
 			}
 		default:

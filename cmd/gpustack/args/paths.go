@@ -107,8 +107,10 @@ func (f *Faults) machineFile(flag, name, root string) {
 		return path.Clean("/" + rest)
 	}
 	if !path.IsAbs(name) {
-		meant := "/etc/nova/nova.conf"
-		if here, err := filepath.Abs(name); err == nil && name != "" && below(here) != "" {
+		meant, given := "/etc/nova/nova.conf", name[strings.Index(name, "=")+1:] // ROLE=FILE is of other commands
+		if here, err := filepath.Abs(given); path.IsAbs(given) {
+			meant = given
+		} else if err == nil && given != "" && below(here) != "" {
 			meant = below(here)
 		}
 		f.Add(UsageError("--"+flag+": "+strconv.Quote(name)+" is not absolute: it names a file of the machine, below --root",
