@@ -77,8 +77,7 @@ type Plan struct {
 }
 
 // ErrFixed says that an existing flavor differs in a field that Nova cannot change.
-var ErrFixed = host.WithHint(errors.New("cannot be changed"),
-	host.Textf("choose another --name, or delete the flavor with '%s' and create it again", host.NewCommand("flavor delete")))
+var ErrFixed = errors.New("cannot be changed")
 
 // ErrCase says that an existing flavor requests an alias whose name differs in case only.
 var ErrCase = host.WithHint(errors.New("differs in case only"), "use the alias as nova.conf defines it, or choose another --name for a flavor of its own")
@@ -234,9 +233,10 @@ func (o Options) fresh(p *Plan) State {
 // fixed returns an error for each wanted change that Nova's API does not support.
 func (o Options) fixed(f cloud.Flavor) error {
 	var errs []error
+	fixed := host.WithHint(ErrFixed, host.Textf("choose another --name, or delete the flavor with '%s' and create it again", host.NewCommand("flavor delete").Arg(f.Name)))
 	differs := func(what string, asked *int, is int, show func(int) string) {
 		if asked != nil && *asked != is {
-			errs = append(errs, fmt.Errorf("flavor %s: %s is %s and %w to %s", f.Name, what, show(is), ErrFixed, show(*asked)))
+			errs = append(errs, fmt.Errorf("flavor %s: %s is %s and %w to %s", f.Name, what, show(is), fixed, show(*asked)))
 		}
 	}
 	number := func(n int) string { return fmt.Sprint(n) }
@@ -248,7 +248,7 @@ func (o Options) fixed(f cloud.Flavor) error {
 	differs("ephemeral", o.Ephemeral, f.Ephemeral, gib)
 	differs("swap", o.Swap, f.Swap, mib)
 	if o.Private && f.Public {
-		errs = append(errs, fmt.Errorf("flavor %s: access is public and %w to private", f.Name, ErrFixed))
+		errs = append(errs, fmt.Errorf("flavor %s: access is public and %w to private", f.Name, fixed))
 	}
 	return errors.Join(errs...)
 }
