@@ -362,6 +362,8 @@ func TestCheck(t *testing.T) {
 			write("etc/modprobe.d/a.conf", "blacklist vfio-pci\ninstall vfio-pci /bin/true\n")), checklist.Drifted,
 			[]string{"fail drivers " + conf + "a.conf:2: install vfio_pci keeps the driver for guests from being loaded",
 				"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to no driver instead of vfio-pci"}},
+		{"bound still, and not at the next boot", isReady, write("etc/modprobe.d/a.conf", "install vfio-pci /bin/false\n"), checklist.Drifted,
+			[]string{"fail drivers " + conf + "a.conf:1: install vfio_pci keeps the driver for guests from being loaded"}},
 		{"another one that leaves it alone", isReady, heldBy("02:00.0", "pci-stub"), checklist.Drifted,
 			[]string{"fail drivers " + devices + "02:00.0/driver: 0000:02:00.0 is bound to pci-stub instead of vfio-pci"}},
 		{"a function has come into a group", isReady, link("sys/devices/pci0000:00/0000:00:19.0/iommu_group", "../../../kernel/iommu_groups/10"), checklist.Drifted,

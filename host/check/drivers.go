@@ -44,9 +44,7 @@ func (v view) drivers() []host.Finding {
 			findings = append(findings, v.drift(f, *d, file))
 		}
 	}
-	if findings != nil || waits > 0 {
-		findings = append(v.prevented(), findings...)
-	}
+	findings = append(v.prevented(), findings...)
 	switch {
 	case findings != nil:
 		return findings
@@ -62,7 +60,8 @@ func (v view) drivers() []host.Finding {
 	return f
 }
 
-// prevented finds settings that keep the recorded drivers from being loaded.
+// prevented finds settings that keep the recorded drivers from being loaded at the next boot, if not
+// at this one.
 func (v view) prevented() (findings []host.Finding) {
 	modules := v.Contract.Value.Modules(v.Kernels.Value)
 	for _, line := range modprobe.Preventing(v.Conf.Value, v.Running.Value.String(), modules...) {
@@ -71,7 +70,7 @@ func (v view) prevented() (findings []host.Finding) {
 		}
 		findings = append(findings, host.Finding{
 			Status: host.Fail, File: line.File, Line: line.Number, Seen: fmt.Sprintf("%s %s keeps the driver for guests from being loaded", line.Command, line.Module),
-			Effect: "neither guests nor the host have these functions", Remedy: host.Plain("remove it and reboot"),
+			Effect: "booted with it, neither guests nor the host have these functions", Remedy: host.Plain("remove it; reboot if functions are not bound"),
 		})
 	}
 	return findings
