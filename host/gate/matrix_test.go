@@ -31,6 +31,7 @@ import (
 	"gpustack/host/rdma/rdmaprepare"
 	"gpustack/host/selection"
 	"gpustack/host/startup"
+	"gpustack/host/steps"
 )
 
 // verdict is what a state of the machine means for a function that leaves the host.
@@ -297,7 +298,7 @@ func paths() []path {
 		return func(t *testing.T, root host.Root, allow []pci.Address) error {
 			c, err := plan(t, root)
 			hosttest.NoError(t, err)
-			_, err = gate.Permit(root, edit.Changes{c}, gate.Allowed{Functions: allow})
+			_, err = gate.Permit(root, edit.Changes{c}, steps.Made, gate.Allowed{Functions: allow})
 			return err
 		}
 	}

@@ -126,8 +126,9 @@ func restored(root host.Root, e change.Entry) (bool, error) {
 }
 
 // Leaves returns the functions that leave the host, or return to it, by a change of records. VFs
-// that exist are what leaves: each is a function of its own.
-func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
+// that exist are what leaves: each is a function of its own. made are the functions that the steps
+// of this boot have changed (steps.Made): of these VFs the host has nothing to lose.
+func Leaves(devices pci.Devices, made []pci.Address, before, after Records) (leaving []Leaving) {
 	if after.Guests != nil {
 		s := Selection{Selected: after.Guests.Selected, Kind: AtBoot}
 		for _, f := range after.Guests.Functions {
@@ -145,7 +146,7 @@ func Leaves(devices pci.Devices, before, after Records) (leaving []Leaving) {
 	if all := adapters(before.RDMA, after.RDMA); len(all) > 0 {
 		vfs := devices.VFs()
 		for _, a := range all {
-			leaving = append(leaving, leavesOf(devices, vfs[a], a, before.RDMA.At(a), after.RDMA.At(a))...)
+			leaving = append(leaving, leavesOf(devices, vfs[a], made, a, before.RDMA.At(a), after.RDMA.At(a))...)
 		}
 	}
 	return leaving
@@ -187,22 +188,20 @@ func adapters(records ...*rdma.Record) (all []pci.Address) {
 }
 
 // leavesOf returns what leaves by a change of the record of an adapter; nil is none. vfs are its
-// VFs that exist. A record that ends takes them if they are exactly those that it names: gpustack
-// may have made them. Others it leaves as they are, unless this boot has made them of an earlier
-// record: then gpustack boot --revert asks. A record that begins gives VFs of a host driver another
-// identity and another use at the next boot.
-func leavesOf(devices pci.Devices, vfs []pci.Address, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
+// VFs that exist. A record that ends takes those that this boot has made, and leaves others as they
+// are. A record that begins gives others that have a host driver another identity and another use at
+// the next boot.
+func leavesOf(devices pci.Devices, vfs, made []pci.Address, a pci.Address, before, after *rdma.Prepared) (leaving []Leaving) {
 	d := devices.At(a)
 	if d == nil || before != nil && after != nil && len(before.VFs) == len(after.VFs) && before.Whole == after.Whole && before.Use == after.Use {
 		return nil
 	}
-	ofRecord := before != nil && len(before.VFs) == len(vfs) &&
-		!slices.ContainsFunc(before.VFs, func(r rdma.PreparedVF) bool { return !slices.Contains(vfs, r.Address) })
 	for _, vf := range vfs {
+		ours := slices.Contains(made, a) || slices.Contains(made, vf)
 		switch {
-		case after == nil && ofRecord || after != nil && (len(after.VFs) != len(vfs) || !stays(devices.At(vf), after)):
+		case after == nil && ours || after != nil && (len(after.VFs) != len(vfs) || !stays(devices.At(vf), after)):
 			leaving = append(leaving, Leaving{Address: vf, Kind: Removed})
-		case before == nil && after != nil && !pci.LeavesAlone(devices.At(vf).DriverName()):
+		case before == nil && after != nil && !ours && !pci.LeavesAlone(devices.At(vf).DriverName()):
 			leaving = append(leaving, Leaving{Address: vf, Kind: AtBoot, Whole: true})
 		}
 	}
@@ -229,8 +228,8 @@ func stays(vf *pci.Device, p *rdma.Prepared) bool {
 // Permit returns whether a plan of files may change what is recorded: the functions for which that
 // needs --allow, and an error that names every use of a function that would leave the host, and every
 // function that would have two roles. It is asked before the files change, and before the change is
-// undone: what --allow named for a record that no longer stands is allowed no more.
-func Permit(root host.Root, plan edit.Changes, allowed Allowed) ([]pci.Identity, error) {
+// undone: what --allow named for a record that no longer stands is allowed no more. made is steps.Made.
+func Permit(root host.Root, plan edit.Changes, made func(host.Root) ([]pci.Address, error), allowed Allowed) ([]pci.Identity, error) {
 	before, after, changed, err := Changed(root, plan)
 	// A change that leaves nothing recorded only returns functions, at the next boot. Of adapters it
 	// removes VFs now.
@@ -244,9 +243,10 @@ func Permit(root host.Root, plan edit.Changes, allowed Allowed) ([]pci.Identity,
 	if err := errors.Join(slices.Concat(newConflicts(devices, before, after), Lost(before, after))...); err != nil {
 		return nil, err
 	}
-	leaving := Leaves(devices, before, after)
-	if len(leaving) == 0 {
-		return nil, nil
+	ours, err := made(root)
+	leaving := Leaves(devices, ours, before, after)
+	if err != nil || len(leaving) == 0 {
+		return nil, err
 	}
 	h, uses, err := Observe(root, devices, leaving)
 	if err != nil {

@@ -60,6 +60,14 @@ const (
 	Skipped   Status = "skipped" // a step that it needs failed, or the kernel has gpustack=off
 )
 
+// Made returns the functions that the steps of this boot have changed, or have begun to: VFs are
+// gpustack's if they or their physical function are among them.
+func Made(root host.Root) ([]pci.Address, error) {
+	r, err := ReadResult(root)
+	changed := host.Filter(host.Value(r).Steps, func(s StepResult) bool { return s.Address != nil && s.HasBefore() })
+	return host.Map(changed, func(s StepResult) pci.Address { return *s.Address }), err
+}
+
 // ReadResult returns the result of this boot's steps, or nil if none ran.
 func ReadResult(root host.Root) (*Result, error) {
 	data, err := root.ReadFile(ResultFile)

@@ -93,7 +93,7 @@ func (n Node) files() change.Files {
 	files := recordedFiles(n.Root)
 	files.Permit = func(plan edit.Changes) ([]pci.Identity, error) {
 		allowed := gate.Allowed{Functions: n.Allow}
-		lifted, err := gate.Permit(n.Root, plan, allowed)
+		lifted, err := gate.Permit(n.Root, plan, steps.Made, allowed)
 		if err = errors.Join(steps.PermitFiles(n.Root, plan), err); err != nil || !n.Root.IsMachine() {
 			return lifted, err
 		}

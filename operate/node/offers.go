@@ -77,7 +77,7 @@ func ofLeaving(root host.Root, devices pci.Devices, plan edit.Changes) []string 
 	if err != nil {
 		return nil // the plan's own
 	}
-	leaving := host.Filter(gate.Leaves(devices, before, after), func(l gate.Leaving) bool { return l.Kind == gate.AtBoot })
+	leaving := host.Filter(gate.Leaves(devices, nil, before, after), func(l gate.Leaving) bool { return l.Kind == gate.AtBoot })
 	if leaving == nil {
 		return nil
 	}

@@ -91,23 +91,20 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen) Observed 
 	m.Booted = machine.ReadBootTime(root)
 	m.Prepared = preparedAt(journal.Entries)
 	if m.phase() == pending {
-		used, err := readUsed(root, devices, record, m.Result.Value)
+		used, err := readUsed(root, devices, record)
 		m.Used = machine.Saw(host.ProcDir, used, err)
 	}
 	return m
 }
 
 // readUsed asks the gate for the functions that leave the host at the next boot: an error for each
-// use that --allow has not lifted. VFs that have a step of this boot are gpustack's: their record
-// does not begin.
-func readUsed(root host.Root, devices pci.Devices, record *rdma.Record, result *steps.Result) ([]error, error) {
+// use that --allow has not lifted.
+func readUsed(root host.Root, devices pci.Devices, record *rdma.Record) ([]error, error) {
 	after := gate.Records{RDMA: record}
-	leaving := slices.DeleteFunc(gate.Leaves(devices, gate.Records{}, after), func(l gate.Leaving) bool {
-		return l.Kind == gate.AtBoot && result != nil && devices.At(l.Address).IsVF() &&
-			slices.ContainsFunc(result.Steps, func(s steps.StepResult) bool { return s.Address != nil && *s.Address == l.Address })
-	})
-	if len(leaving) == 0 {
-		return nil, nil
+	made, err := steps.Made(root)
+	leaving := gate.Leaves(devices, made, gate.Records{}, after)
+	if err != nil || len(leaving) == 0 {
+		return nil, err
 	}
 	h, uses, err := gate.Observe(root, devices, leaving)
 	if err != nil {

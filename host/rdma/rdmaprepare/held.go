@@ -16,7 +16,7 @@ func (w *wanting) leave(before, after *rdma.Prepared) {
 		}
 		return gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{*p}}}
 	}
-	lifted, err := w.gate().Leave(w.Uses, w.allowed(), gate.Leaves(w.Devices, record(before), record(after))...)
+	lifted, err := w.gate().Leave(w.Uses, w.allowed(), gate.Leaves(w.Devices, w.Made, record(before), record(after))...)
 	for _, r := range lifted {
 		w.Warnings = append(w.Warnings, fmt.Sprintf("%s %s: allowed", r.Address, r.Reason))
 	}

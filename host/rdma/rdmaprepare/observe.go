@@ -33,6 +33,7 @@ type Observed struct {
 	Contract   *machine.Contract   // of host prepare; nil if nothing is recorded
 	Containers *machine.Containers // of container prepare; nil if nothing is recorded
 	Allowed    gate.Allowed        // by earlier commands
+	Made       []pci.Address       // of [steps.Made]
 	Kernels    []modprobe.Modules
 	Needs      guard.Needs
 	Mediated   map[pci.Address]int // number of mediated devices of each function
@@ -76,6 +77,8 @@ func Observe(root host.Root, seen machine.Machine, o Options) (Observed, error) 
 	keep(seen.Contract.Err)
 	m.Allowed = gate.Records{RDMA: m.Recorded}.ReadAllowed(root)
 	m.Uses, err = machine.ObserveUses(root, m.Devices, root.IsMachine())
+	keep(err)
+	m.Made, err = steps.Made(root)
 	keep(err)
 	releases, err := host.Kernels(root)
 	keep(err)
@@ -192,7 +195,7 @@ func readFunction(root host.Root, a pci.Address) (f Function, err error) {
 // takes reports whether options take something from the host: an adapter, or VFs of a record.
 func (m Observed) takes(o Options) bool {
 	removed := func(p rdma.Prepared) bool {
-		leaving := gate.Leaves(m.Devices, gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}, gate.Records{})
+		leaving := gate.Leaves(m.Devices, m.Made, gate.Records{RDMA: &rdma.Record{Adapters: []rdma.Prepared{p}}}, gate.Records{})
 		return slices.ContainsFunc(leaving, func(l gate.Leaving) bool { return l.Kind == gate.Removed })
 	}
 	return len(o.Add) > 0 || m.Recorded != nil && slices.ContainsFunc(m.Recorded.Adapters, func(p rdma.Prepared) bool {

@@ -16,6 +16,7 @@ import (
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 	"gpustack/host/rdma/rdmaprepare"
+	"gpustack/host/steps"
 )
 
 // hca is an adapter of the test's machine.
@@ -349,16 +350,18 @@ func TestLeaving(t *testing.T) {
 		options         rdmaprepare.Options
 		want            string
 	}{
-		{"VFs with a route, removed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, refused},
-		{"the same, allowed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: one}, ""},
-		{"the same, allowed for the VF", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: []pci.Address{vf}}, ""},
-		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers, pf), rdmaprepare.Options{Remove: one}, ""},
-		{"VFs with a route, none", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{None: true}, refused},
+		{"VFs with a route, removed", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, refused},
+		{"the same, allowed", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: one}, ""},
+		{"the same, allowed for the VF", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: []pci.Address{vf}}, ""},
+		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers, pf), rdmaprepare.Options{Remove: one}, ""},
+		{"VFs with a route, none", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{None: true}, refused},
 		{"VFs with a route, for guests", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, refused},
 		{"VFs with a route, another number", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Add: one, VFs: 4}, refused},
+		{"VFs of others with a route, as many, removed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, ""},
+		{"VFs with a route whose record is lost", []hca{withVFs}, onVF, vfFiles + booted(eth.address), rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers}, ""},
 		{"VFs of others with a route, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{Remove: one}, ""},
 		{"VFs of others with a route, none", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{None: true}, ""},
-		{"VFs that gpustack may have made, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForGuests, 2, "vfio-pci"), rdmaprepare.Options{Remove: one}, refused},
+		{"VFs that this boot has made, removed", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recordedAs(rdma.ForGuests, 2, "vfio-pci"), rdmaprepare.Options{Remove: one}, refused},
 		{"VFs of others with a route, another number", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{Add: one, VFs: 5}, refused},
 		{"VFs of others with a route, as many", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers}, refused},
 		{"the same, allowed", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers, Allow: one}, ""},
@@ -410,13 +413,13 @@ func TestLeaving(t *testing.T) {
 	}
 
 	// An undo is asked as the command is: it returns nothing that is not there, and takes the VFs.
-	root := hosttest.Lay(t, machineOf([]hca{withVFs}, onVF, vfFiles+recorded(rdma.ForContainers)))
+	root := hosttest.Lay(t, machineOf([]hca{withVFs}, onVF, vfFiles+booted(eth.address)+recorded(rdma.ForContainers)))
 	c, err := edit.Observe(root, rdma.RecordFile).Remove(rdma.RecordFile)
 	hosttest.NoError(t, err)
-	if _, err := gate.Permit(root, edit.Changes{c}, gate.Allowed{}); err == nil || err.Error() != refused {
+	if _, err := gate.Permit(root, edit.Changes{c}, steps.Made, gate.Allowed{}); err == nil || err.Error() != refused {
 		t.Error(err)
 	}
-	lifted, err := gate.Permit(root, edit.Changes{c}, gate.Allowed{Functions: []pci.Address{vf}})
+	lifted, err := gate.Permit(root, edit.Changes{c}, steps.Made, gate.Allowed{Functions: []pci.Address{vf}})
 	if err != nil || len(lifted) != 1 || lifted[0].Address != vf {
 		t.Errorf("%v, %v, want %v", lifted, err, vf)
 	}
@@ -438,6 +441,12 @@ func TestLAG(t *testing.T) {
 	}
 }
 
+// booted returns the result of a boot that has made VFs of an adapter.
+func booted(at string) string {
+	return fmt.Sprintf("-- run/gpustack/boot.json --\n"+`{"schema":1,"boot_id":"","version":"","started":"2026-11-01T12:00:00Z","ended":null,"steps":[`+
+		`{"id":"vfs %s","kind":"vfs","address":%[1]q,"needs":[],"status":"done","error":"","seconds":1,"before":{"num_vfs":0,"made":[2]}}]}`+"\n", at)
+}
+
 // tree returns the names below a root.
 func tree(t *testing.T, root host.Root) (names []string) {
 	t.Helper()
@@ -455,7 +464,7 @@ func TestPermit(t *testing.T) {
 	used := infiniband()
 	used.vfs = 2
 	root := hosttest.Lay(t, machineOf([]hca{used, ethernet()}, "symlink sys/class/infiniband_verbs/uverbs3 -> ../../devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\n"+
-		"mkdir sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs3\n", "-- proc/7/comm --\nrping\n"))
+		"mkdir sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs3\n", "-- proc/7/comm --\nrping\n"+booted(used.address)))
 	record := func(adapters ...rdma.Prepared) *edit.File {
 		text, err := rdma.Record{Schema: 1, Adapters: adapters}.Text()
 		hosttest.NoError(t, err)
@@ -476,12 +485,12 @@ func TestPermit(t *testing.T) {
 		{"another adapter", record(ib, eth), record(ib), false},
 		{"new", nil, record(ib), false},
 	} {
-		_, err := gate.Permit(root, edit.Changes{{Name: "/etc/x"}, {Name: rdma.RecordFile, Before: test.before, After: test.after}}, gate.Allowed{})
+		_, err := gate.Permit(root, edit.Changes{{Name: "/etc/x"}, {Name: rdma.RecordFile, Before: test.before, After: test.after}}, steps.Made, gate.Allowed{})
 		if want := "VF 0000:0c:00.3 of 0000:0c:00.0 is in use: rping (pid 7) has /dev/infiniband/uverbs3 open"; test.refused && (err == nil || err.Error() != want) || !test.refused && err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	if _, err := gate.Permit(root, edit.Changes{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}, gate.Allowed{}); err == nil {
+	if _, err := gate.Permit(root, edit.Changes{{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}}, steps.Made, gate.Allowed{}); err == nil {
 		t.Error("a malformed record is permitted")
 	}
 }
@@ -551,7 +560,7 @@ func TestContainers(t *testing.T) {
 		"a malformed record": {edit.Change{Name: rdma.RecordFile, Before: &edit.File{Content: []byte("{")}}, "/var/lib/gpustack/rdma.json: "},
 	} {
 		got := ""
-		if _, err := gate.Permit(root, edit.Changes{test.change}, gate.Allowed{}); err != nil {
+		if _, err := gate.Permit(root, edit.Changes{test.change}, steps.Made, gate.Allowed{}); err != nil {
 			got = err.Error()
 		}
 		if !strings.HasPrefix(got, test.want) || (got == "") != (test.want == "") {
@@ -565,7 +574,7 @@ func TestContainers(t *testing.T) {
 		t.Fatal(text)
 	}
 	apply(t, root, p)
-	if _, err := gate.Permit(root, edit.Changes{again}, gate.Allowed{}); err == nil || err.Error() != "0000:0c:00.0: is for containers" {
+	if _, err := gate.Permit(root, edit.Changes{again}, steps.Made, gate.Allowed{}); err == nil || err.Error() != "0000:0c:00.0: is for containers" {
 		t.Error(err)
 	}
 }
