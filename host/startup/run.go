@@ -123,8 +123,8 @@ func (m Machine) begin(wanted bool) (*run, func(), error) {
 		unlock()
 		return nil, nil, err
 	}
-	if earlier == nil || earlier.BootID != id {
-		earlier = &steps.Result{} // /run did not end with its boot
+	if earlier == nil {
+		earlier = &steps.Result{}
 	}
 	r := &run{Machine: m, appear: time.Now().Add(cmp.Or(m.Appear, time.Minute)), succeeded: map[string]bool{}}
 	for _, s := range earlier.Steps {
@@ -383,12 +383,8 @@ func Revert(ctx context.Context, m Machine) error {
 // Permit returns the error with which Revert would refuse a record, which is not written yet, and
 // what m.Allowed lifts of it. Revert honours that once an open entry of the journal has it.
 func Permit(m Machine, record *rdma.Record) ([]pci.Identity, error) {
-	id, err := steps.BootID(m.Root)
-	if err != nil || id == "" {
-		return nil, err
-	}
 	result, err := steps.ReadResult(m.Root)
-	if err != nil || result == nil || result.BootID != id {
+	if err != nil || result == nil {
 		return nil, err
 	}
 	records, err := gate.ReadRecords(m.Root)

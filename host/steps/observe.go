@@ -28,15 +28,12 @@ func Observe(root host.Root, m machine.Machine) State {
 	adapters, recordErr := rdma.ReadRecord(root)
 	s.Wanted = Of(gate.Records{Guests: m.Contract.Value, Containers: m.Containers, RDMA: adapters})
 	result, resultErr := ReadResult(root)
-	id, idErr := BootID(root)
-	if result != nil && result.BootID == id {
-		s.Result = result
-	}
 	unordered, orderErr := Unordered(root)
+	s.Result = result
 	if s.Unordered = unordered; len(s.Wanted) == 0 {
 		orderErr = nil
 	}
-	s.Err = errors.Join(m.Contract.Err, recordErr, resultErr, idErr, orderErr)
+	s.Err = errors.Join(m.Contract.Err, recordErr, resultErr, orderErr)
 	for _, name := range []string{UnitFile, WantsFile} {
 		if root.IsMask(name) {
 			s.Masked = true

@@ -68,7 +68,8 @@ func Made(root host.Root) ([]pci.Address, error) {
 	return host.Map(changed, func(s StepResult) pci.Address { return *s.Address }), err
 }
 
-// ReadResult returns the result of this boot's steps, or nil if none ran.
+// ReadResult returns the result of this boot's steps, or nil if none ran: the file may be of another
+// boot in a copy of a machine, or where /run did not end with its boot.
 func ReadResult(root host.Root) (*Result, error) {
 	data, err := root.ReadFile(ResultFile)
 	if host.IsAbsent(err) {
@@ -80,7 +81,11 @@ func ReadResult(root host.Root) (*Result, error) {
 	}
 	switch {
 	case err == nil:
-		return &r, nil
+		id, err := BootID(root)
+		if id != "" && id != r.BootID {
+			return nil, err
+		}
+		return &r, err
 	case errors.Is(err, fs.ErrPermission):
 		return nil, host.OfFile(ResultFile, err)
 	}

@@ -40,7 +40,6 @@ type Observed struct {
 	Files    []machine.Look[string]      // hashes of the record's files, "" if missing
 	Booted   machine.Look[time.Time]
 	Prepared *time.Time // when the record was written; nil if that is unknown
-	BootID   string     // "" if unknown
 	// Used are the uses of functions that leave the host at the next boot. They are read only while
 	// the record has not taken effect.
 	Used machine.Look[[]error]
@@ -50,7 +49,6 @@ type Observed struct {
 const (
 	modulesFile = "/proc/modules"
 	cmdlineFile = "/proc/cmdline"
-	bootIDFile  = "/proc/sys/kernel/random/boot_id"
 	uverbsDir   = "/sys/class/infiniband_verbs"
 	kernelFile  = "/proc/sys/kernel/osrelease"
 	nvidiaFile  = "/proc/driver/nvidia/version"
@@ -67,7 +65,6 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen) Observed 
 		Links:   readLinks(root, stack),
 		Verbs:   rdma.ReadVerbs(root),
 		Limits:  memlock.Read(root),
-		BootID:  readWord(root, bootIDFile).Value,
 	}
 	cmdline, err := root.ReadFile(cmdlineFile)
 	m.Arguments = machine.Saw(cmdlineFile, strings.Fields(string(cmdline)), err)
@@ -81,9 +78,6 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen) Observed 
 	m.Record = machine.Saw(rdma.RecordFile, record, err)
 	result, err := steps.ReadResult(root)
 	m.Result = machine.Saw(steps.ResultFile, result, err)
-	if r := result; r != nil && m.BootID != "" && r.BootID != m.BootID {
-		m.Result.Value = nil // of another boot, in a copy of a machine
-	}
 	if record == nil {
 		return m
 	}
