@@ -11,13 +11,8 @@ import (
 // fabric checks whether NVSwitches can serve the GPUs for guests: by NVIDIA's Fabric Manager on the
 // host, or by the configuration with which Nova offers the switches.
 func (v view) fabric() []host.Finding {
-	switch {
-	case v.phase == unseen:
-		return checklist.NA("what is recorded is unknown")
-	case v.phase == unprepared:
-		return checklist.NA("nothing is recorded")
-	case !v.Devices.Seen():
-		return unread(v.Devices)
+	if not := v.notComparable(); not != nil {
+		return not
 	}
 	goes := func(a pci.Address) bool { return v.Recorded(a) != nil }
 	switch selection.Divided(v.Devices.Value, goes) {

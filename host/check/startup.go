@@ -2,7 +2,6 @@ package check
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"gpustack/host"
@@ -22,13 +21,8 @@ func (v view) startup() []host.Finding {
 		return host.Map(host.Split(s.Err), checklist.Prevented) // one for each file
 	case len(s.Wanted) == 0 && (s.Result == nil || len(s.Result.Steps) == 0):
 		return nil
-	case len(s.Wanted) > 0 && s.Masked:
-		f.File, f.Seen, f.Remedy = steps.UnitFile, steps.Unit+" is masked", host.Plain("systemctl unmask "+steps.Unit)
-		return []host.Finding{f}
-	case len(s.Wanted) > 0 && len(s.Missing) > 0:
-		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
-		f.Effect, f.Remedy = "the next boot carries out no steps", host.Textf("run %s: it writes the unit again", v.writer())
-		return []host.Finding{f}
+	case s.Unstarted() != nil:
+		return []host.Finding{*s.Unstarted()}
 	case s.Result == nil:
 		f.Status, f.Seen = host.NA, "no step was carried out since this boot"
 		f.Effect, f.Remedy = "", host.Plain("reboot, or run: systemctl start "+steps.Unit)
@@ -46,22 +40,10 @@ func (v view) startup() []host.Finding {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: steps.UnitFile, Seen: "not ordered after " + steps.Unit + ": " + strings.Join(s.Unordered, ", "),
 			Effect: "at boot they may start before the recorded VFs and drivers are in place",
-			Remedy: host.Textf("run %s: it writes the unit again", v.writer()),
+			Remedy: s.Rewrite(),
 		})
 	}
 	return checklist.OrPass(findings, "%s of this boot succeeded", host.Numbered(len(s.Result.Steps), "step"))
-}
-
-// writer returns the command that writes the unit again: that of a record which exists, as the
-// other one would be refused.
-func (v view) writer() host.Command {
-	if v.Containers != nil && len(v.Containers.Functions) > 0 {
-		return host.NewCommand("container prepare")
-	}
-	if slices.ContainsFunc(v.boot.Wanted, func(s steps.Step) bool { return s.Goal.Function != nil }) {
-		return host.NewCommand("host prepare")
-	}
-	return host.NewCommand("rdma prepare")
 }
 
 // outcome returns the finding of a step that has not reached its goal. f is that of a step that has

@@ -2,6 +2,7 @@ package edit
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path"
 
@@ -75,4 +76,13 @@ func (f Files) Remove(name string) (Change, error) {
 	name = path.Clean("/" + name)
 	before, err := f.Read(name)
 	return Change{Name: name, Before: before}, err
+}
+
+// RemoveAll plans that none of the files exists.
+func (f Files) RemoveAll(names ...string) (plan Changes, err error) {
+	for _, name := range names {
+		c, readErr := f.Remove(name)
+		plan, err = append(plan, c), errors.Join(err, readErr)
+	}
+	return plan, err
 }

@@ -184,9 +184,6 @@ func ObserveDrivers(root host.Root, needs bool) Machine {
 		o.readNeeds()
 	}
 	o.wait()
-	if needs {
-		o.readRegions(o.Devices.Value)
-	}
 	return o.Machine
 }
 
@@ -205,9 +202,6 @@ func ObservePrepare(root host.Root, needs bool) Machine {
 	}
 	o.readConf()
 	o.wait()
-	if needs {
-		o.readRegions(o.Devices.Value)
-	}
 	return o.Machine
 }
 
@@ -276,6 +270,9 @@ func (o *observer) wait() {
 	if o.facts && o.CPUVendor == "" {
 		o.CPUVendor = cpuOf(o.Devices.Value)
 		o.readBoot()
+	}
+	if o.Needs.File != "" && !o.checks { // what determines which functions may leave the host
+		o.readRegions(o.Devices.Value)
 	}
 	o.Warnings = slices.Concat(o.warnings.facts, o.warnings.state, o.ScanWarnings, o.Warnings)
 }

@@ -52,7 +52,7 @@ func (n node) planNone() (Plan, error) {
 			menu[i].After = nil // made by host prepare
 		}
 	}
-	modules, err := modprobe.PlanNone(n.edited)
+	modules, err := n.edited.RemoveAll(modprobe.PlanFiles()...)
 	if err != nil {
 		return Plan{}, err
 	}

@@ -123,14 +123,12 @@ func (m Machine) begin(wanted bool) (*run, func(), error) {
 		unlock()
 		return nil, nil, err
 	}
-	if earlier == nil {
-		earlier = &steps.Result{}
-	}
 	r := &run{Machine: m, appear: time.Now().Add(cmp.Or(m.Appear, time.Minute)), succeeded: map[string]bool{}}
-	for _, s := range earlier.Steps {
+	before := host.Value(earlier).Steps
+	for _, s := range before {
 		r.succeeded[s.ID] = s.Status == steps.Done || s.Status == steps.Unchanged
 	}
-	r.result = steps.Result{Schema: host.Schema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: earlier.Steps}
+	r.result = steps.Result{Schema: host.Schema, BootID: id, Version: m.Version, Started: time.Now().UTC(), Steps: before}
 	return r, unlock, nil
 }
 
@@ -383,12 +381,9 @@ func Revert(ctx context.Context, m Machine) error {
 // Permit returns the error with which Revert would refuse a record, which is not written yet, and
 // what m.Allowed lifts of it. Revert honours that once an open entry of the journal has it.
 func Permit(m Machine, record *rdma.Record) ([]pci.Identity, error) {
-	result, err := steps.ReadResult(m.Root)
-	if err != nil || result == nil {
-		return nil, err
-	}
+	result, resultErr := steps.ReadResult(m.Root)
 	records, err := gate.ReadRecords(m.Root)
-	if err != nil {
+	if err = errors.Join(resultErr, err); err != nil || result == nil {
 		return nil, err
 	}
 	records.RDMA = record

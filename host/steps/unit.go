@@ -45,14 +45,11 @@ var (
 
 // UnitFiles are the files of the unit as they were observed, and what their contents depend on.
 type UnitFiles struct {
-	files      edit.Files
-	masked     map[string]bool // links to /dev/null
-	systemd    bool            // the machine has systemd
-	systemdErr error
-	program    string // that the unit starts
-	programErr error
-	after      []string // units of containers that the unit precedes
-	afterErr   error
+	files   edit.Files
+	masked  map[string]bool // links to /dev/null
+	program string          // that the unit starts
+	after   []string        // units of containers that the unit precedes
+	err     error           // why the unit cannot be written
 }
 
 // ObserveUnit reads the files of the unit. They start the program that runs now if it lies in a
@@ -62,7 +59,7 @@ func ObserveUnit(root host.Root) UnitFiles {
 	self, err := os.Readlink("/proc/self/exe")
 	u := ObserveUnitOf(root, self)
 	if err != nil {
-		u.programErr = fmt.Errorf("/proc/self/exe: %w", host.Cause(err))
+		u.err = errors.Join(u.err, fmt.Errorf("/proc/self/exe: %w", host.Cause(err)))
 	}
 	return u
 }
@@ -73,9 +70,14 @@ func ObserveUnitOf(root host.Root, self string) UnitFiles {
 	for _, name := range []string{UnitFile, WantsFile} {
 		u.masked[name] = root.IsMask(name)
 	}
-	u.systemd, u.systemdErr = HasSystemd(root)
-	u.program, u.programErr = programFor(root, self)
-	u.after, u.afterErr = containerUnits(root)
+	systemd, err := HasSystemd(root)
+	if err == nil && !systemd {
+		err = ErrNoSystemd
+	}
+	var programErr, afterErr error
+	u.program, programErr = programFor(root, self)
+	u.after, afterErr = containerUnits(root)
+	u.err = errors.Join(err, programErr, afterErr)
 	return u
 }
 
@@ -99,19 +101,11 @@ func (u UnitFiles) Plan(r gate.Records) (edit.Changes, error) {
 
 // Put returns the plan that the unit and its drop-in exist with their contents.
 func (u UnitFiles) Put() (edit.Changes, error) {
-	err := u.programErr
-	if !u.systemd {
-		err = errors.Join(ErrNoSystemd, err)
-	}
 	switch {
-	case u.systemdErr != nil:
-		return nil, u.systemdErr
-	case err != nil:
-		return nil, err
+	case u.err != nil:
+		return nil, u.err
 	case u.masked[UnitFile]:
 		return nil, fmt.Errorf("%s: %w", UnitFile, ErrMasked)
-	case u.afterErr != nil:
-		return nil, u.afterErr
 	}
 	unit := strings.NewReplacer("{{.}}", u.program, "{{before}}", before(u.after)).Replace(templates.BootUnit)
 	c, err := u.files.Put(UnitFile, []byte(unit), 0o644, false)
@@ -126,18 +120,7 @@ func (u UnitFiles) Put() (edit.Changes, error) {
 // Remove returns the plan that the unit and its drop-in do not exist. A unit that is masked stays
 // so.
 func (u UnitFiles) Remove() (edit.Changes, error) {
-	var plan edit.Changes
-	for _, name := range []string{UnitFile, WantsFile} {
-		if u.masked[name] {
-			continue
-		}
-		c, err := u.files.Remove(name)
-		if err != nil {
-			return nil, err
-		}
-		plan = append(plan, c)
-	}
-	return plan, nil
+	return u.files.RemoveAll(host.Filter([]string{UnitFile, WantsFile}, func(name string) bool { return !u.masked[name] })...)
 }
 
 // unitWanted reports whether a record needs the unit. An adapter of rdma prepare always has it.
@@ -185,15 +168,17 @@ func programFor(root host.Root, self string) (string, error) {
 	}
 	candidates = append(candidates, host.Map(folders, func(dir string) string { return path.Join(dir, "gpustack") })...)
 	for _, name := range candidates {
-		ok, err := root.Exists(name)
-		if err != nil {
-			return "", err
-		}
-		if ok {
-			return name, nil
+		if is, err := isExecutable(root, name); is || err != nil {
+			return name, err
 		}
 	}
 	return "", ErrNoProgram
+}
+
+// isExecutable reports whether the unit can start a program.
+func isExecutable(root host.Root, name string) (bool, error) {
+	mode, _, err := root.Mode(name)
+	return mode.IsRegular() && mode&0o111 != 0, err
 }
 
 // isPlain reports whether systemd reads a path as it is: %, $, quotes and spaces have a meaning

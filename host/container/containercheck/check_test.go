@@ -448,9 +448,14 @@ func cases(t *testing.T) []testCase {
 			delete(n.files, unit)
 			n.links[unit] = "/dev/null"
 		},
-			"record", host.Fail, "gpustack-boot.service is masked", "the next boot writes no spec", "systemctl unmask gpustack-boot.service"},
+			"record", host.Fail, "gpustack-boot.service is masked", "the next boot carries out no steps", "systemctl unmask gpustack-boot.service"},
 		{"unit that no boot starts", func(n *tree) { n.recordContainers(first, second); n.dynamic(); delete(n.files, wants) },
-			"record", host.Fail, "/" + wants + " missing, although devices are recorded", "the next boot writes no spec", "gpustack container prepare"},
+			"record", host.Fail, "/" + wants + " missing, although steps are recorded", "the next boot carries out no steps", "gpustack container prepare"},
+		{"unit whose program is gone", func(n *tree) {
+			n.recordContainers(first, second)
+			n.dynamic()
+			n.files[unit] = "[Unit]\nConditionFileIsExecutable=/usr/sbin/gpustack\n"
+		}, "record", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, is no executable file", "the next boot carries out no steps", "install -m 755 gpustack /usr/sbin/gpustack"},
 		{"spec of a boot that is missing", func(n *tree) { n.recordContainers(first, second); n.dynamic() },
 			"record", host.Fail, "/run/cdi/gpustack-gpu.json is missing", "do not get", "systemctl restart gpustack-boot.service"},
 		{"spec of a boot that is older than the record", func(n *tree) {

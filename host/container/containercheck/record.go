@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-	"strings"
 
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
@@ -13,7 +12,6 @@ import (
 	"gpustack/host/checklist"
 	"gpustack/host/container"
 	"gpustack/host/machine"
-	"gpustack/host/steps"
 )
 
 // record compares the specs of our own kinds with what container prepare has recorded: functions
@@ -38,14 +36,9 @@ func (v view) record() []host.Finding {
 	if !c.Options.Static {
 		again = host.Plain("systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing")
 		write = host.Plain("systemctl restart gpustack-boot.service writes it again, as the machine is now")
-		const effect = "the next boot writes no spec"
-		switch missing := v.Boot.Missing; {
-		case v.Boot.Masked:
-			fail(steps.UnitFile, steps.Unit+" is masked", effect, host.Plain("systemctl unmask "+steps.Unit))
-		case len(missing) > 0:
-			fail(missing[0], strings.Join(missing, " and ")+" missing, although devices are recorded", effect,
-				host.Textf("run %s: it writes the unit again", host.NewCommand("container prepare")))
-		case v.Boot.Err != nil:
+		if f := v.Boot.Unstarted(); f != nil {
+			findings = append(findings, *f)
+		} else if v.Boot.Err != nil {
 			findings = append(findings, host.Map(host.Split(v.Boot.Err), checklist.Prevented)...)
 		}
 	}

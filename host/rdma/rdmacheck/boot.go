@@ -10,8 +10,18 @@ import (
 	"gpustack/host/steps"
 )
 
-// boot reports the result of the steps that gpustack-boot.service carried out at this boot.
+// boot finds a unit that no boot starts, and reports the result of the steps that it carried out at
+// this boot.
 func (v view) boot() []host.Finding {
+	findings := v.ran()
+	if f := v.Boot.Unstarted(); f != nil {
+		findings = append([]host.Finding{*f}, host.Filter(findings, func(f host.Finding) bool { return f.Status != host.Pass })...)
+	}
+	return findings
+}
+
+// ran reports the result of the steps that gpustack-boot.service carried out at this boot.
+func (v view) ran() []host.Finding {
 	const unit = "gpustack-boot.service"
 	f := host.Finding{Status: host.Fail, File: steps.ResultFile}
 	switch {

@@ -37,7 +37,8 @@ type Observed struct {
 
 	Record   machine.Look[*rdma.Record]  // nil if nothing is recorded
 	Result   machine.Look[*steps.Result] // of a run since this boot; nil if there was none
-	Files    []machine.Look[string]      // hashes of the record's files, "" if missing
+	Boot     steps.State
+	Files    []machine.Look[string] // hashes of the record's files, "" if missing
 	Booted   machine.Look[time.Time]
 	Prepared *time.Time // when the record was written; nil if that is unknown
 	// Used are the uses of functions that leave the host at the next boot. They are read only while
@@ -72,8 +73,9 @@ func Observe(root host.Root, devices pci.Devices, journal change.Seen) Observed 
 	if root.IsMachine() {
 		m.Addresses, _ = guard.ReadAddresses() // no file shows them
 	}
-	containers, err := machine.ReadContainers(root)
+	guests, containers, err := machine.ReadRecord(root)
 	m.Containers = machine.Saw(machine.ContractFile, containers, err)
+	m.Boot = steps.Observe(root, machine.Machine{Contract: machine.Saw(machine.ContractFile, guests, err), Containers: containers})
 	record, err := rdma.ReadRecord(root)
 	m.Record = machine.Saw(rdma.RecordFile, record, err)
 	result, err := steps.ReadResult(root)
