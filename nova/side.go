@@ -46,6 +46,7 @@ type Recorded struct {
 	Returning  bool          // the last boot was with another record: GPUs that are bound and not among Given return
 	Containers []pci.Address // recorded by container prepare
 	VFs        []pci.Address // recorded by rdma prepare for guests; they may not exist before the next boot
+	Left       []pci.Address // VFs that this boot has made for guests, and that are not recorded for them any more
 	Needed     []pci.Address // those that the host needs, or whose interface is a port of another one; nil: unknown
 }
 

@@ -130,6 +130,16 @@ func (r *Record) VFs(use Use, devices pci.Devices) []pci.Address {
 	})
 }
 
+// Left returns the VFs that guests can have until the next boot: of those that this boot has made
+// ([steps.Made]) and bound for guests, the ones that are not recorded for guests any more.
+func (r *Record) Left(devices pci.Devices, made []pci.Address) []pci.Address {
+	recorded := r.VFs(ForGuests, devices)
+	return devices.Where(func(d *pci.Device) bool {
+		return d.SRIOV.PF != nil && pci.LeavesAlone(d.DriverName()) && !slices.Contains(recorded, d.Address) &&
+			(slices.Contains(made, d.Address) || slices.Contains(made, *d.SRIOV.PF))
+	})
+}
+
 // ReadRecord returns the record, or nil if nothing is recorded.
 func ReadRecord(root host.Root) (*Record, error) {
 	data, err := root.ReadFile(RecordFile)

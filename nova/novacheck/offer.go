@@ -61,10 +61,10 @@ func Prepared(o nova.Offered, m nova.ComputeNode) (findings []host.Finding) {
 		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and a driver of the host has %s", names, it),
 			"assigns "+it+" to guests while the host may use "+it, remedy)
 	}
-	if !m.Returning {
-		return findings
+	leaving := o.Of(m.Left)
+	if m.Returning {
+		leaving = append(leaving, slices.DeleteFunc(o.ReadyGPUs(), func(f devspec.Reported) bool { return slices.Contains(m.Given, f.Device.Address) })...)
 	}
-	leaving := slices.DeleteFunc(o.ReadyGPUs(), func(f devspec.Reported) bool { return slices.Contains(m.Given, f.Device.Address) })
 	for _, functions := range of(leaving) {
 		first, it := functions[0], pronoun(functions)
 		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and the next boot returns %s to the host",
@@ -77,10 +77,7 @@ func Prepared(o nova.Offered, m nova.ComputeNode) (findings []host.Finding) {
 // device specs of one address that match no function. configure offers what is prepared.
 func absent(o nova.Offered, m nova.ComputeNode, configure host.Command) (findings []host.Finding) {
 	specs := host.Filter(o.Lacking, func(r devspec.Reported) bool { return !m.Awaits(r.Spec) })
-	for _, a := range m.Selected {
-		if m.Has(a) {
-			continue
-		}
+	for _, a := range host.Filter(m.Selected, func(a pci.Address) bool { return !m.Has(a) }) {
 		f := finding(checkDeviceSpec, host.Warn, o.Files[0], 0,
 			fmt.Sprintf("%s, which host prepare has selected for guests, is not on this machine", a), "never assigns it to a guest",
 			host.Textf("run %s, then %s", host.NewCommand("host prepare").Flag("remove", a.String()), configure))

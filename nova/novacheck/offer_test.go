@@ -40,6 +40,8 @@ func machineOf(t *testing.T, functions ...string) nova.ComputeNode {
 			m.Given, m.Selected = append(m.Given, d.Address), append(m.Selected, d.Address)
 		case "returning":
 			m.Returning = true
+		case "left":
+			m.Left = append(m.Left, d.Address)
 		case "companion":
 			m.Given = append(m.Given, d.Address)
 		case "container":
@@ -83,6 +85,8 @@ func TestPrepared(t *testing.T) {
 		{"the next boot returns one of them", nova.Compute, "device_spec = {\"address\": \"" + two + "\"}\n" + ofOne, []string{one + vfio, two + " vfio-pci returning"},
 			"fail device_spec node:2 a device_spec also matches 0000:88:00.0, which should remain with this machine; " +
 				"fail device_spec node:2 a device_spec offers 0000:88:00.0 (vfio-pci), and the next boot returns it to the host"},
+		{"the next boot does not make a VF for guests again", nova.Compute, ofOne, []string{one + " vfio-pci left", two + " vfio-pci left"},
+			"fail device_spec node:2 a device_spec offers 0000:84:00.0 (vfio-pci), and the next boot returns it to the host"},
 		{"one is not offered", nova.Compute, ofOne, []string{one + vfio, two + vfio},
 			"warn device_spec node:0 no device_spec offers 0000:88:00.0, which host prepare has selected for guests"},
 		{"prepared, and not booted", nova.Compute, spec, []string{one + " nouveau selected", two + vfio},

@@ -17,6 +17,7 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 	"gpustack/nova"
 	"gpustack/nova/cloud"
 	"gpustack/nova/novacheck"
@@ -151,6 +152,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 			warnings = append(warnings, fmt.Sprintf("the role is inferred without the journal: %v", err))
 		}
 	}
+	made, madeErr := steps.Made(root)
 	sides, more, err := nova.ObserveSides(root, role, from, record)
 	var needed []pci.Address
 	if slices.ContainsFunc(sides, func(s nova.Side) bool { return s.Role.Computes() }) {
@@ -163,10 +165,10 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 	for i := range sides {
 		there := records.Guests.There(sides[i].Devices)
 		sides[i].Given, sides[i].Selected, sides[i].Needed = there.Addresses(), host.Value(there).Selected, needed
-		sides[i].VFs = records.RDMA.VFs(rdma.ForGuests, sides[i].Devices)
+		sides[i].VFs, sides[i].Left = records.RDMA.VFs(rdma.ForGuests, sides[i].Devices), records.RDMA.Left(sides[i].Devices, made)
 		sides[i].Hypervisor = o.Hypervisor.Or(sides[i].Hypervisor)
 	}
-	return sides, append(warnings, more...), errors.Join(err, recordErr)
+	return sides, append(warnings, more...), errors.Join(err, recordErr, madeErr)
 }
 
 // readFlavors returns the flavors of the cloud that request devices, and a finding for the one-time-use

@@ -16,7 +16,9 @@ import (
 	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
+	"gpustack/host/steps"
 	"gpustack/nova"
+	"gpustack/nova/devspec"
 	"gpustack/nova/novacheck"
 )
 
@@ -37,9 +39,10 @@ func recorded(m machine.Machine) nova.Recorded {
 func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found machine.Look[[]host.Finding], configure host.Command) {
 	r := recorded(m)
 	adapters, recordErr := rdma.ReadRecord(root)
-	r.VFs = adapters.VFs(rdma.ForGuests, m.Devices.Value)
+	made, madeErr := steps.Made(root)
+	r.VFs, r.Left = adapters.VFs(rdma.ForGuests, m.Devices.Value), adapters.Left(m.Devices.Value, made)
 	offered, err := nova.ReadOffered(root, m.Devices.Value, r, nil)
-	err = errors.Join(err, recordErr)
+	err = errors.Join(err, recordErr, madeErr)
 	here := nova.ComputeNode{Devices: m.Devices.Value, Written: nova.Written(journal.Entries), Recorded: r}
 	if configure = offered.Configure(here); err == nil && len(offered.Files) == 0 {
 		configure = configure.Flag("release", "RELEASE").Flag("render", "ini")
@@ -49,13 +52,9 @@ func judgeOffers(root host.Root, m machine.Machine, journal change.Seen) (found 
 	}
 	// Without lines of others, which no command of gpustack removes, and those of recorded functions that
 	// are gone: the check functions has their remedy.
-	lacking := offered.Lacking[:0]
-	for _, l := range offered.Lacking {
-		if here.Wrote(l.Line) && !slices.ContainsFunc(r.Given, func(a pci.Address) bool { return a.String() == l.Spec.Single }) {
-			lacking = append(lacking, l)
-		}
-	}
-	offered.Lacking = lacking
+	offered.Lacking = host.Filter(offered.Lacking, func(l devspec.Reported) bool {
+		return here.Wrote(l.Line) && !slices.ContainsFunc(r.Given, func(a pci.Address) bool { return a.String() == l.Spec.Single })
+	})
 	waits := check.RebootRequired(m) == host.Yes // functions that the boot binds are offered after it
 	here.Selected = slices.DeleteFunc(slices.Clone(here.Selected), func(a pci.Address) bool {
 		d := m.Devices.Value.At(a)
@@ -94,15 +93,15 @@ func ofReturned(root host.Root, devices machine.Look[pci.Devices], plan edit.Cha
 	}
 	had, has := before.RDMA.VFs(rdma.ForGuests, devices.Value), append(after.Guests.Addresses(), after.RDMA.VFs(rdma.ForGuests, devices.Value)...)
 	returned := host.Filter(append(before.Guests.Addresses(), had...), func(a pci.Address) bool { return !slices.Contains(has, a) })
+	if returned == nil {
+		return nil
+	}
 	return append(usedReturned(root, returned), offeredReturned(root, devices, after.Guests, returned, plan)...)
 }
 
 // usedReturned returns a warning for each guest that has functions which return to the host at the
 // next boot.
 func usedReturned(root host.Root, returned []pci.Address) (warnings []string) {
-	if returned == nil {
-		return nil
-	}
 	uses := machine.Uses{Guests: guest.ObserveUses(root)}
 	if why := uses.Unknown(); why != nil && root.IsMachine() {
 		warnings = append(warnings, gate.GuestsUnknown("functions that return to the host", why).Error())
@@ -126,8 +125,6 @@ func offeredReturned(root host.Root, devices machine.Look[pci.Devices], remains 
 	const unknown = "cannot determine whether Nova still offers functions that return to the host: "
 	r := nova.Recorded{Given: remains.Addresses(), Selected: host.Value(remains).Selected}
 	switch {
-	case returned == nil:
-		return nil
 	case devices.File == "":
 		return []string{unknown + "functions are not read while an earlier run's write to sysfs may be stuck in the kernel"}
 	case !devices.Seen() && !errors.Is(devices.Err, pci.ErrNoPCI):

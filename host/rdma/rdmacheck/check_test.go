@@ -389,7 +389,9 @@ func cases(t *testing.T) []unhealthy {
 		{"boot", host.Fail, "gpustack-boot.service has not run since this boot", func(m *rdmacheck.Observed) { m.Result.Value = nil }},
 		{"boot", host.Fail, "booted with gpustack=off", func(m *rdmacheck.Observed) { m.Arguments.Value = append(m.Arguments.Value, "gpustack=off") }},
 		{"boot", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, is no executable file",
-			func(m *rdmacheck.Observed) { m.Boot = steps.State{Wanted: steps.OfAdapters(m.Record.Value), Program: "/usr/sbin/gpustack"} }},
+			func(m *rdmacheck.Observed) {
+				m.Boot = steps.State{Wanted: steps.OfAdapters(m.Record.Value), Program: "/usr/sbin/gpustack"}
+			}},
 		{"boot", host.NA, "permission denied", func(m *rdmacheck.Observed) { m.Result.Err = fs.ErrPermission }},
 		{"boot", host.Fail, "what was recorded at 2026-11-01T13:00:00Z takes effect at the next boot",
 			func(m *rdmacheck.Observed) { m.Prepared = ptr(boot.Add(time.Hour)) }},
