@@ -44,6 +44,33 @@ type UnitLimit struct {
 	Limit *Setting
 }
 
+// DropIn returns gpustack's drop-in of a service whose containers may lock any amount of memory, by
+// which
+// RDMA programs register their buffers. It sorts after override.conf, which "systemctl edit"
+// writes: of several files the last one counts (systemd.unit(5)).
+func DropIn(unit string) string {
+	return path.Join("/etc/systemd/system", unit+".d", "zz-gpustack-memlock.conf")
+}
+
+// Overrides reports whether the limit of a service holds in spite of gpustack's drop-in: that of
+// docker's configuration, or a drop-in that is read later.
+func (u UnitLimit) Overrides() bool {
+	if u.Limit == nil {
+		return false
+	}
+	dir, name := path.Split(u.Limit.File)
+	ofUnit := slices.Contains([]string{u.Unit + ".d", "service.d"}, path.Base(dir))
+	return u.Limit.File == docker.ConfFile || ofUnit && name > path.Base(DropIn(u.Unit))
+}
+
+// Place names where a limit is set: its line, where the file has lines.
+func (s Setting) Place() string {
+	if s.Line == 0 {
+		return s.File
+	}
+	return fmt.Sprintf("%s:%d", s.File, s.Line)
+}
+
 // UserLimit is the limit of a domain of limits.conf(5): a user, "@group", or "*".
 type UserLimit struct {
 	Domain string

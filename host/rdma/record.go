@@ -76,6 +76,24 @@ func (p Prepared) Identity() pci.Identity {
 		SubsystemVendorID: p.SubsystemVendorID, SubsystemID: p.SubsystemID, Path: p.Path}
 }
 
+// TooMany returns an error if the adapter can have fewer VFs than are wanted. Its hint is the command
+// that changes the firmware's limit.
+func (p Prepared) TooMany(vfs int, d *pci.Device) error {
+	total := d.SRIOV.TotalVFs
+	err := fmt.Errorf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", p.Address)
+	if total != nil {
+		err = fmt.Errorf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", p.Address, vfs, *total)
+	}
+	if total != nil && vfs <= *total || d.SRIOVUnread() {
+		return nil
+	}
+	hint := "raise the limit with the adapter vendor's tool"
+	if p.Driver == "mlx5_core" {
+		hint = fmt.Sprintf("set the limit with mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d (package mstflint)", p.Address, vfs)
+	}
+	return host.WithHint(err, hint+", switch SR-IOV on in the machine's firmware, and power the machine off and on")
+}
+
 // PreparedVF is the record of one virtual function.
 type PreparedVF struct {
 	Index   int         `json:"index"`   // from 0

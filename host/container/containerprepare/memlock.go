@@ -3,27 +3,18 @@ package containerprepare
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	"gpustack/host"
-	"gpustack/host/docker"
 	"gpustack/host/edit"
 	"gpustack/host/machine"
 	"gpustack/host/memlock"
 	"gpustack/templates"
 )
 
-// memlockFile is the drop-in of a service whose containers may lock any amount of memory, by which
-// RDMA programs register their buffers. It sorts after override.conf, which "systemctl edit"
-// writes: of several files the last one counts (systemd.unit(5)).
-func memlockFile(unit string) string {
-	return path.Join("/etc/systemd/system", unit+".d", "zz-gpustack-memlock.conf")
-}
-
 // memlockFiles returns the drop-ins of all services.
 func memlockFiles() (files []string) {
-	return host.Map(memlock.Services(), memlockFile)
+	return host.Map(memlock.Services(), memlock.DropIn)
 }
 
 // planMemlock plans the drop-ins of the installed services that start containers or jobs: one for
@@ -42,16 +33,16 @@ func (m Observed) planMemlock(record machine.Containers) (plan edit.Changes, res
 	for _, unit := range memlock.Services() {
 		at := slices.IndexFunc(limits.Units, func(u memlock.UnitLimit) bool { return u.Unit == unit })
 		limited := at >= 0 && (limits.Units[at].Limit == nil || limits.Units[at].Limit.Bytes != memlock.Unlimited)
-		if wanted && limited && overrides(limits.Units[at]) {
+		if wanted && limited && limits.Units[at].Overrides() {
 			s := *limits.Units[at].Limit
 			limited = false
 			warnings = append(warnings,
 				fmt.Sprintf("%s limits the locked memory of %s to %d bytes, which overrides a drop-in of gpustack: "+
-					"change or remove it, then run %s again", place(s), unit, s.Bytes, host.NewCommand("container prepare")))
+					"change or remove it, then run %s again", s.Place(), unit, s.Bytes, host.NewCommand("container prepare")))
 		}
-		c, err := m.Files.Remove(memlockFile(unit))
+		c, err := m.Files.Remove(memlock.DropIn(unit))
 		if err == nil && wanted && limited {
-			c, err = m.Files.Put(memlockFile(unit), []byte(templates.Memlock), 0o644, false)
+			c, err = m.Files.Put(memlock.DropIn(unit), []byte(templates.Memlock), 0o644, false)
 			c.Purpose = "permits locked memory"
 		}
 		if err != nil {
@@ -62,25 +53,6 @@ func (m Observed) planMemlock(record machine.Containers) (plan edit.Changes, res
 		}
 	}
 	return plan, restart, warnings, nil
-}
-
-// overrides reports whether the limit of a service holds in spite of gpustack's drop-in: that of
-// docker's configuration, or a drop-in that is read later.
-func overrides(u memlock.UnitLimit) bool {
-	if u.Limit == nil {
-		return false
-	}
-	dir, name := path.Split(u.Limit.File)
-	ofUnit := slices.Contains([]string{u.Unit + ".d", "service.d"}, path.Base(dir))
-	return u.Limit.File == docker.ConfFile || ofUnit && name > path.Base(memlockFile(u.Unit))
-}
-
-// place names where a limit is set: its line, where the file has lines.
-func place(s memlock.Setting) string {
-	if s.Line == 0 {
-		return s.File
-	}
-	return fmt.Sprintf("%s:%d", s.File, s.Line)
 }
 
 // memlockNote says what the drop-ins need to take effect, which gpustack leaves to the operator: a

@@ -27,7 +27,7 @@ func (v view) memlock() []host.Finding {
 	for _, u := range v.Limits.Units {
 		checked++
 		f := host.Finding{Status: host.Warn, File: u.File, Effect: effect, Remedy: host.Textf(
-			"mkdir -p /etc/systemd/system/%[1]s.d && printf '[Service]\\nLimitMEMLOCK=infinity\\n' > /etc/systemd/system/%[1]s.d/memlock.conf && "+
+			"mkdir -p /etc/systemd/system/%[1]s.d && printf '[Service]\\nLimitMEMLOCK=infinity\\n' > /etc/systemd/system/%[1]s.d/zz-memlock.conf && "+
 				"systemctl daemon-reload && systemctl restart %[1]s; for one container: --ulimit memlock=-1", u.Unit)}
 		switch {
 		case u.Limit == nil:
@@ -35,6 +35,9 @@ func (v view) memlock() []host.Finding {
 		case u.Limit.Bytes < enough:
 			f.File, f.Line = u.Limit.File, u.Limit.Line
 			f.Seen = fmt.Sprintf("%s may lock %s of memory", u.Unit, size(u.Limit.Bytes))
+			if u.Overrides() {
+				f.Remedy = host.Textf("change or remove the limit in %s, then: systemctl daemon-reload && systemctl restart %s", u.Limit.Place(), u.Unit)
+			}
 		default:
 			continue
 		}
@@ -47,14 +50,14 @@ func (v view) memlock() []host.Finding {
 		}
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: d.File, Line: d.Line, Seen: fmt.Sprintf("processes of %s may lock %s of memory", d.Domain, size(d.Bytes)), Effect: effect,
-			Remedy: host.Textf("printf '%%s soft memlock unlimited\\n%%s hard memlock unlimited\\n' '%[1]s' '%[1]s' > %s/zz-rdma.conf, then log in again",
+			Remedy: host.Textf("printf '%%s soft memlock unlimited\\n%%s hard memlock unlimited\\n' '%[1]s' '%[1]s' >> %s/zz-rdma.conf, then log in again",
 				d.Domain, memlock.UsersDir),
 		})
 	}
 	if !slices.ContainsFunc(v.Limits.Domains, func(d memlock.UserLimit) bool { return d.Domain == "*" }) {
 		findings = append(findings, host.Finding{
 			Status: host.Warn, File: memlock.UsersFile, Seen: "users have no memlock limit of their own: the kernel's default is 8 MiB, before 5.16 64 KiB", Effect: effect,
-			Remedy: host.Textf("printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' > %s/zz-rdma.conf, then log in again", memlock.UsersDir),
+			Remedy: host.Textf("printf '* soft memlock unlimited\\n* hard memlock unlimited\\n' >> %s/zz-rdma.conf, then log in again", memlock.UsersDir),
 		})
 	}
 	return checklist.OrPass(findings, "%s with at least %s", host.Numbered(checked, "limit"), size(enough))

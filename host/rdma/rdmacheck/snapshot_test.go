@@ -3,6 +3,7 @@ package rdmacheck_test
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,6 +39,8 @@ LimitMEMLOCK=2M
 {"proxies": {"http-proxy": "http://user:s3cret@proxy"}, "default-ulimits": {"memlock": {"Name": "memlock", "Hard": 1, "Soft": 1}}}
 -- etc/security/limits.conf --
 * soft memlock 64
+alice soft memlock 64
+-- etc/security/limits.d/20-nproc.conf --
 -- proc/modules --
 ib_uverbs 1 0 - Live 0x0
 `))
@@ -60,4 +63,22 @@ ib_uverbs 1 0 - Live 0x0
 	hosttest.NoError(t, tree.Unpack(dir))
 	replay := hosttest.Root(t, dir)
 	hosttest.EqualIn(t, "replayed", want, judge(replay))
+
+	// The remedies for locked memory work, all of them; docker's own limit is changed where it is set.
+	limits := func() (remedies []string) {
+		for _, f := range judge(root) {
+			if f.Check == "memlock" && f.Status == host.Warn {
+				remedies = append(remedies, f.Remedy.String())
+			}
+		}
+		return remedies
+	}
+	for _, remedy := range limits() {
+		command, _, _ := strings.Cut(strings.ReplaceAll(remedy, "/etc/", root.Path("/etc")+"/"), ", then")
+		command, _, _ = strings.Cut(command, " && systemctl")
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil && !strings.HasPrefix(command, "change") {
+			t.Errorf("%s: %s %v", command, out, err)
+		}
+	}
+	hosttest.Equal(t, []string{"change or remove the limit in /etc/docker/daemon.json, then: systemctl daemon-reload && systemctl restart docker.service"}, limits())
 }

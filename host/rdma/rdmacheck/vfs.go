@@ -17,6 +17,10 @@ func (v view) vfs() []host.Finding {
 		if p.Whole || v.differs(p) != "" {
 			return nil
 		}
+		if err := p.TooMany(len(p.VFs), d); err != nil {
+			return []host.Finding{{Status: host.Fail, File: machine.AttributeFile(p.Address, "sriov_totalvfs"), Seen: err.Error(),
+				Effect: "no boot makes what is recorded", Remedy: host.HintOf(err)}}
+		}
 		if v.phase != effective {
 			return checklist.NA("%s: %s take effect at the next boot", p.Address, host.Numbered(len(p.VFs), "virtual function"))
 		}

@@ -56,20 +56,6 @@ func (o Options) Unnamed(m Observed) error {
 	return errUnnamed
 }
 
-// tooMany returns the error of more VFs than a function can have. total is nil if it has no SR-IOV
-// capability. The hint is the command that changes the firmware's limit.
-func tooMany(p rdma.Prepared, vfs int, total *int) error {
-	err := fmt.Errorf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", p.Address)
-	if total != nil {
-		err = fmt.Errorf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", p.Address, vfs, *total)
-	}
-	hint := "raise the limit with the adapter vendor's tool"
-	if p.Driver == "mlx5_core" {
-		hint = fmt.Sprintf("set the limit with mstconfig -d %s set SRIOV_EN=1 NUM_OF_VFS=%d (package mstflint)", p.Address, vfs)
-	}
-	return host.WithHint(err, hint+", switch SR-IOV on in the machine's firmware, and power the machine off and on")
-}
-
 // Want is the wanted record, without the files, and what the operator has to know about it.
 type Want struct {
 	Record   rdma.Record
@@ -291,8 +277,8 @@ func (w *wanting) vfs(p *rdma.Prepared, d *pci.Device) {
 		w.fail(fmt.Errorf("%s: %w", p.Address, errMLX4))
 		return
 	}
-	if total := d.SRIOV.TotalVFs; total == nil || w.VFs > *total {
-		w.fail(tooMany(*p, w.VFs, total))
+	if err := p.TooMany(w.VFs, d); err != nil {
+		w.fail(err)
 		return
 	}
 	if p.LinkLayer == rdma.LinkInfiniBand && !f.GUIDFiles && !w.anyKernel("ib_ipoib") {
