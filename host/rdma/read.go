@@ -82,10 +82,17 @@ var ErrNoDevice = host.WithHint(errors.New("has no RDMA device"),
 
 var errElsewhere = errors.New("has its RDMA device in another network namespace")
 
+// Release returns how a function that is bound for guests, and not recorded, returns to its driver.
+func Release(a pci.Address) host.Text {
+	return host.Textf("return it to its driver first: %s", host.NewCommand("host release").Flag("device", a.String()))
+}
+
 // NoDevice returns the error of a function without an RDMA device in this network namespace. a is
-// nil for one that is no adapter.
-func NoDevice(a *Adapter) error {
+// nil for one that is no adapter, d what the machine has at its address or nil.
+func NoDevice(a *Adapter, d *pci.Device) error {
 	switch {
+	case a == nil && d != nil && pci.LeavesAlone(d.DriverName()):
+		return host.WithHint(fmt.Errorf("%w: it is bound to %s", ErrNoDevice, d.DriverName()), Release(d.Address))
 	case a == nil:
 		return ErrNoDevice
 	case a.lagAt != nil:

@@ -229,7 +229,7 @@ func TestReadNamespaces(t *testing.T) {
 			if len(away.Ports) != 1 || away.Ports[0].UMAD == nil || away.Ports[0].UMAD.Name != "umad2" {
 				t.Errorf("%+v", away.Ports)
 			}
-			if err := rdma.NoDevice(&away); err.Error() != "has its RDMA device in another network namespace: mlx5_2" {
+			if err := rdma.NoDevice(&away, nil); err.Error() != "has its RDMA device in another network namespace: mlx5_2" {
 				t.Error(err)
 			}
 		}

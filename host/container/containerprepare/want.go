@@ -242,7 +242,7 @@ func (w *wanting) hca(a pci.Address) error {
 	case prepared != nil && prepared.Use == rdma.ForGuests:
 		return ErrVFsForGuests
 	case adapter == nil || adapter.Name == "" && adapter.Elsewhere == "":
-		return rdma.NoDevice(adapter)
+		return rdma.NoDevice(adapter, d)
 	case adapter.Verbs == nil:
 		return host.WithHint(errors.New("has no uverbs device"), host.Textf("modprobe ib_uverbs; %s names the modules that are missing",
 			host.NewCommand("rdma check")))

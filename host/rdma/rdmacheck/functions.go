@@ -62,6 +62,9 @@ func (v view) functions() []host.Finding {
 		case !p.Whole && d.DriverName() != p.Driver && !d.DriverUnread():
 			f.Seen = fmt.Sprintf("%s is bound to %s, recorded is its host driver %s", p.Address, driverText(d), p.Driver)
 			f.Effect, f.Remedy = "it has no virtual functions", host.Textf("echo %s > /sys/bus/pci/drivers/%s/bind", p.Address, p.Driver)
+			if pci.LeavesAlone(d.DriverName()) { // the kernel binds no function that has a driver
+				f.Remedy = rdma.Release(p.Address)
+			}
 		default:
 			found++
 			return nil

@@ -224,7 +224,7 @@ func (m Observed) Absent(o Options) error {
 		if m.Stack.At(a) != nil || m.Recorded.At(a) != nil {
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", a, rdma.NoDevice(nil)))
+		errs = append(errs, fmt.Errorf("%s: %w", a, rdma.NoDevice(nil, nil)))
 	}
 	return errors.Join(errs...)
 }

@@ -326,6 +326,8 @@ func TestLeaving(t *testing.T) {
 	}
 	slave := second
 	slave.name, slave.mac = "", ""
+	bound := eth
+	bound.name, bound.mac, bound.driver = "", "", "vfio-pci"
 	foreign := slave
 	foreign.driver = "igb"
 	driven := func(a hca) hca {
@@ -369,6 +371,7 @@ func TestLeaving(t *testing.T) {
 			boots + "\n" + strings.Replace(boots, "00.2", "00.3", 1)},
 		{"idle VFs, as many", []hca{withVFs}, "", "", rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers}, ""},
 		{"VFs of guests whose record is lost", []hca{forGuests}, "", "-- proc/cmdline --\nroot=/dev/nfs\n", rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, ""},
+		{"bound for guests, not recorded", []hca{bound}, "", "", rdmaprepare.Options{Add: one, VFs: 2}, "0000:0d:00.0: has no RDMA device: it is bound to vfio-pci"},
 		{"idle VFs, removed", []hca{withVFs}, "", recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, ""},
 		{"VFs of an adapter with a route", []hca{eth}, "", route("eth1"), rdmaprepare.Options{Add: one, VFs: 2}, ""},
 		{"a bond whose RDMA device is in use", []hca{eth, slave}, ofBond + uverbs, bonded(slaveFiles + "-- proc/7/comm --\nrping\n"),

@@ -158,7 +158,7 @@ func (w *wanting) add(a pci.Address) {
 		w.bound(a)
 		return
 	case adapter.Name == "" && (w.Whole || w.bonded(a) == nil):
-		w.fail(fmt.Errorf("%s: %w", a, rdma.NoDevice(adapter)))
+		w.fail(fmt.Errorf("%s: %w", a, rdma.NoDevice(adapter, d)))
 		return
 	case d.VendorID == nil || d.ProductID == nil:
 		w.fail(fmt.Errorf("%s: its ids cannot be read", a))
@@ -206,7 +206,11 @@ func (w *wanting) add(a pci.Address) {
 func (w *wanting) bound(a pci.Address) {
 	recorded := w.Record.At(a)
 	if recorded == nil || !recorded.Whole || !w.Whole {
-		w.fail(fmt.Errorf("%s: %w", a, rdma.NoDevice(nil)))
+		err := rdma.NoDevice(nil, w.Devices.At(a))
+		if recorded != nil && recorded.Whole {
+			err = host.WithHint(err, host.Textf("return it to its driver first: %s", host.NewCommand("rdma prepare").Flag("remove", a.String())))
+		}
+		w.fail(fmt.Errorf("%s: %w", a, err))
 		return
 	}
 	if w.Use != "" && w.Use != recorded.Use {

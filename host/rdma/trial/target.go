@@ -92,7 +92,7 @@ func Select(s rdma.Stack, selector string) ([]rdma.Adapter, error) {
 func Targets(adapters []rdma.Adapter, addresses func(netdev string) ([]netip.Addr, error)) (targets []Target, skipped []Skipped) {
 	for _, a := range adapters {
 		if a.Name == "" {
-			skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s %w", a.Title(), rdma.NoDevice(&a))})
+			skipped = append(skipped, Skipped{a, nil, fmt.Errorf("%s %w", a.Title(), rdma.NoDevice(&a, nil))})
 			continue
 		}
 		for _, p := range a.Ports {
