@@ -327,9 +327,9 @@ func cases(t *testing.T) []testCase {
 			"bind them: gpustack host release --device 0000:88:00.0; unload nouveau, or blacklist it and reboot"},
 		{"one GPU for guests, one without driver", func(n *tree) { n.unbind(first, "vfio-pci"); n.unbind(second, ""); n.record(first) },
 			"gpus", host.Fail, "no GPU is bound to NVIDIA's driver: 0000:88:00.0 (no driver)", "100 cudaErrorNoDevice",
-			"bind them: gpustack host release --device 0000:88:00.0"},
+			"echo 0000:88:00.0 > /sys/bus/pci/drivers/nvidia/bind"},
 		{"one GPU without driver", func(n *tree) { n.unbind(second, "") },
-			"gpus", host.Warn, "0000:88:00.0 (no driver)", "do not see", "gpustack host release --device 0000:88:00.0"},
+			"gpus", host.Warn, "0000:88:00.0 (no driver)", "do not see", "echo 0000:88:00.0 > /sys/bus/pci/drivers/nvidia/bind"},
 		{"GPU for containers of vfio-pci", func(n *tree) {
 			n.unbind(second, "vfio-pci")
 			n.recordContainers(second)
@@ -406,7 +406,7 @@ func cases(t *testing.T) []testCase {
 		{"minors that have changed", func(n *tree) {
 			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia1", second: "/dev/nvidia0"})
 		}, "devices", host.Fail, "gpustack.local/gpu=0000:84:00.0 names /dev/nvidia1, but the node of 0000:84:00.0 is /dev/nvidia0",
-			"another GPU", "gpustack-boot"},
+			"another GPU", "nvidia-ctk cdi generate --output=/etc/cdi/gpu.json"},
 		{"UUID with another minor", func(n *tree) {
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"GPU-00000000-0000-0000-0000-000000000001": "/dev/nvidia0"})
 		}, "devices", host.Fail, "the node of 0000:88:00.0 is /dev/nvidia1", "another GPU", "nvidia-ctk cdi generate"},

@@ -88,7 +88,14 @@ func (v view) belong(g container.Given) (findings []host.Finding, compared int) 
 			if isGPU {
 				f.Effect = "containers get another GPU than they request, without an error"
 			}
-			f.Remedy = host.Plain("write the spec again: systemctl restart gpustack-boot.service, or nvidia-ctk cdi generate")
+			switch {
+			case container.IsSpec(g.File):
+				f.Remedy = v.rewrite()
+			case isGPU:
+				f.Remedy = host.Plain("write the spec again: nvidia-ctk cdi generate --output=" + g.File)
+			default:
+				f.Remedy = host.Plain("have the program that writes " + g.File + " write it again")
+			}
 		case isGPU:
 			f.Seen = fmt.Sprintf("%s names %s, but %s is not bound to NVIDIA's driver", g.Name, node, a)
 			f.Effect = `containers do not start, or get the node of another GPU or one that cannot be opened: "No such device or address"`

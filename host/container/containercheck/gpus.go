@@ -76,30 +76,36 @@ func titles(gpus []*pci.Device) string {
 	return strings.Join(all, ", ")
 }
 
-// bind returns how GPUs get NVIDIA's driver. host release binds those that have no driver or
-// vfio-pci; it leaves a driver of the host alone.
-func bind(gpus []*pci.Device) host.Text {
+// bind returns how GPUs get NVIDIA's driver, which is loaded. host release returns those that are bound
+// for passthrough; it leaves a driver of the host alone.
+func bind(gpus []*pci.Device) (remedy host.Text) {
+	add := func(how host.Text) {
+		if remedy != nil {
+			how = host.Textf("%s; %s", remedy, how)
+		}
+		remedy = how
+	}
 	release := host.NewCommand("host release")
 	var drivers []string
-	free := false
 	for _, d := range gpus {
 		driver := d.DriverName()
 		switch {
-		case driver == "" || driver == "vfio-pci":
-			release, free = release.Flag("device", d.Address.String()), true
+		case driver == "":
+			add(host.Textf("echo %s > /sys/bus/pci/drivers/nvidia/bind", d.Address))
+		case pci.LeavesAlone(driver):
+			release = release.Flag("device", d.Address.String())
 		case !slices.Contains(drivers, driver):
 			drivers = append(drivers, driver)
 		}
 	}
-	unload := host.Textf("unload %s, or blacklist it and reboot: %s shows which driver has each GPU",
-		strings.Join(drivers, " and "), host.NewCommand("host scan"))
-	switch {
-	case !free:
-		return unload
-	case drivers == nil:
-		return host.Textf("bind them: %s", release)
+	if release.HasFlag("device") {
+		add(host.Textf("bind them: %s", release))
 	}
-	return host.Textf("bind them: %s; %s", release, unload)
+	if drivers != nil {
+		add(host.Textf("unload %s, or blacklist it and reboot: %s shows which driver has each GPU",
+			strings.Join(drivers, " and "), host.NewCommand("host scan")))
+	}
+	return remedy
 }
 
 func informationFile(a pci.Address) string {

@@ -31,10 +31,8 @@ func (v view) record() []host.Finding {
 	fail := func(file, seen, effect string, remedy host.Text) {
 		findings = append(findings, host.Finding{Status: host.Fail, File: file, Seen: seen, Effect: effect, Remedy: remedy})
 	}
-	again, write := host.Textf("%s writes the specs again", host.NewCommand("container prepare")), host.Textf("%s shows the difference",
-		host.NewCommand("container prepare").Flag("dry-run"))
+	again, write := v.rewrite(), host.Textf("%s shows the difference", host.NewCommand("container prepare").Flag("dry-run"))
 	if !c.Options.Static {
-		again = host.Plain("systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing")
 		write = host.Plain("systemctl restart gpustack-boot.service writes it again, as the machine is now")
 		if f := v.Boot.Unstarted(); f != nil {
 			findings = append(findings, *f)
@@ -82,6 +80,14 @@ func (v view) record() []host.Finding {
 		}
 	}
 	return checklist.OrPass(findings, "%s as recorded", host.Numbered(len(c.Functions), "device"))
+}
+
+// rewrite returns how specs of gpustack are written again.
+func (v view) rewrite() host.Text {
+	if c := v.Containers.Value; c != nil && !c.Options.Static {
+		return host.Plain("systemctl restart gpustack-boot.service writes the spec again; see its journal if devices are still missing")
+	}
+	return host.Textf("%s writes the specs again", host.NewCommand("container prepare"))
 }
 
 // unrecorded finds specs of ours that nothing records.

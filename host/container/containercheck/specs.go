@@ -2,6 +2,7 @@ package containercheck
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"gpustack/host/checklist"
 	"gpustack/host/container"
 	"gpustack/host/nvidia"
+	"gpustack/host/rdma"
 )
 
 // specs reports what is wrong with the CDI specs in /etc/cdi and /run/cdi, with file, line, field
@@ -73,6 +75,8 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 		f.Remedy = host.Plain("generate the spec again after every change of the driver")
 		if _, isGPU := container.MinorOf(p.Path); isGPU || slices.Contains(nvidia.Nodes(), p.Path) { // nvidia-modprobe makes no other
 			f.Remedy = host.Textf("%s; a node that is missing: %s", f.Remedy, v.makeNodes(p.Path))
+		} else if path.Dir(p.Path) == rdma.NodesDir {
+			f.Remedy = host.Textf("load the modules of RDMA: modprobe -a ib_uverbs rdma_ucm; '%s' shows what else is missing", host.NewCommand("rdma check"))
 		}
 	case cdi.Private:
 		f.Effect, f.Remedy = "rootless podman skips it silently: "+unresolvable, host.Plain("chmod 644 "+p.File)

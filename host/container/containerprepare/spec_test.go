@@ -60,6 +60,7 @@ func newNode(t *testing.T) *node {
 		n.driver.Libraries = append(n.driver.Libraries, nvidia.Library{Folder: "/usr/lib64", Link: link, File: "/usr/lib64/" + link})
 	}
 	at := hosttest.Address(t, hca)
+	n.stack.CM = &rdma.Node{Name: "rdma_cm"}
 	n.stack.Adapters = []rdma.Adapter{{Name: "rxe0"}, {
 		Address: &at, Name: "mlx5_0", Verbs: &rdma.Node{Name: "uverbs0"}, Ports: []rdma.Port{{UMAD: &rdma.Node{Name: "umad0"}}, {UMAD: &rdma.Node{Name: "umad1"}}},
 	}}
