@@ -79,7 +79,7 @@ func CheckContainers(root host.Root, images []string) (ContainersChecked, error)
 		err = nil
 	}
 	root = root.Once()
-	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), OfferedGPUs(root, devices))
+	m := containercheck.Observe(root, machine.Saw(machine.DevicesDir, devices, err), Offered(root, devices))
 	if m.Images, err = container.ReadImages(images, m.Architecture); err != nil {
 		return ContainersChecked{}, err
 	}

@@ -15,18 +15,16 @@ func ReadVirtType(root host.Root) machine.Look[string] {
 	return machine.Look[string]{Value: value, File: file, Err: err}
 }
 
-// OfferedGPUs returns the GPUs of a machine that its nova-compute offers to guests, with the first
+// Offered returns the functions of a machine that its nova-compute offers to guests, with the first
 // device_spec that matches each. A machine without nova.conf offers none.
-func OfferedGPUs(root host.Root, devices pci.Devices) machine.Look[[]containercheck.Offered] {
+func Offered(root host.Root, devices pci.Devices) machine.Look[[]containercheck.Offered] {
 	found, err := nova.ReadOffered(root, devices, nova.Recorded{}, nil)
 	var offered []containercheck.Offered
 	for _, r := range found.Functions {
-		if d := r.Device; d.IsNVIDIAGPU() {
-			_, byAddress := r.Spec.Object["address"]
-			offered = append(offered, containercheck.Offered{
-				Address: d.Address, Spec: conf.Written(r.Spec.Object), File: r.Line.File, Line: r.Line.Option.Line(), ByAddress: byAddress,
-			})
-		}
+		_, byAddress := r.Spec.Object["address"]
+		offered = append(offered, containercheck.Offered{
+			Address: r.Device.Address, Spec: conf.Written(r.Spec.Object), File: r.Line.File, Line: r.Line.Option.Line(), ByAddress: byAddress,
+		})
 	}
 	return machine.Saw(nova.DefaultConf, offered, err)
 }

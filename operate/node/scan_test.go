@@ -207,14 +207,14 @@ func TestOffered(t *testing.T) {
 		"by product":            {conf(byProduct), gpu0 + ":2 false, " + gpu1 + ":2 false", "", ""},
 		"by address":            {conf("[pci]\ndevice_spec = {\"address\": \"" + gpu1 + "\"}\n"), gpu1 + ":2 true", "", ""},
 		"the first line counts": {conf(byProduct + "device_spec = {\"address\": \"" + gpu1 + "\"}\n"), gpu0 + ":2 false, " + gpu1 + ":2 false", "", ""},
-		"no GPU":                {conf("[pci]\ndevice_spec = {\"vendor_id\": \"8086\", \"product_id\": \"1533\"}\n"), "", "", ""},
+		"no GPU":                {conf("[pci]\ndevice_spec = {\"vendor_id\": \"8086\", \"product_id\": \"1533\"}\n"), "0000:04:00.0:2 false", "", ""},
 		"unread":                {hosttest.Write("etc/nova/nova.conf/x", ""), "", "", "nova.conf"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := server(t)
 			test.step(t, root)
 			all := hosttest.Devices(t, root)
-			offered := node.OfferedGPUs(root, all)
+			offered := node.Offered(root, all)
 			hosttest.Equal(t, test.want, lines(offered.Value))
 			virt := node.ReadVirtType(root)
 			hosttest.EqualIn(t, "virt_type", test.virt, virt.Value)
@@ -227,7 +227,7 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-// lines writes offered GPUs: address, line, and whether the spec names the address.
+// lines writes offered functions: address, line, and whether the spec names the address.
 func lines(offered []containercheck.Offered) string {
 	var words []string
 	for _, o := range offered {

@@ -87,7 +87,7 @@ func ReadAll(ctx context.Context, n Node) machine.Machine {
 	hardware.Read(root)                 // as host scan --machine does
 
 	rdmacheck.Observe(root, m.Devices.Value, journal) // reads what rdma scan reads, too
-	containercheck.Observe(root, m.Devices, OfferedGPUs(root, m.Devices.Value))
+	containercheck.Observe(root, m.Devices, Offered(root, m.Devices.Value))
 	containerprepare.Observe(root, m) //nolint:errcheck // read, not shown
 
 	readAdapters(root, m)

@@ -79,7 +79,7 @@ func replayed(t *testing.T, root host.Root) map[string]string {
 	adapters, _, err := node.ReadRDMA(root, nil, true)
 	text["rdma scan"] = fmt.Sprint(len(adapters.Adapters), adapters.Links, adapters.Warnings, err)
 	all, _, _ := pci.Scan(root, pci.Options{})
-	text["offered"] = lines(node.OfferedGPUs(root, all).Value)
+	text["offered"] = lines(node.Offered(root, all).Value)
 	_, reboot := node.Observe(t.Context(), root, true)
 	text["reboot"] = reboot.String()
 	for name, value := range text {

@@ -493,6 +493,11 @@ func cases(t *testing.T) []testCase {
 
 		{"GPU for guests in a spec, before the reboot", func(n *tree) { n.record(second) },
 			"roles", host.Warn, "gpustack.local/gpu=0000:88:00.0 gives 0000:88:00.0 to containers, and it is recorded for guests", "until the reboot", "reboot"},
+		{"device_spec of an adapter", func(n *tree) {
+			n.adapter()
+			n.spec("run/cdi/hca.json", "example.com/hca", map[string]string{"0": "/dev/infiniband/uverbs0"})
+			n.offered.Value = []containercheck.Offered{{Address: hosttest.Address(t, hca), Spec: "{}", File: "/etc/nova/nova.conf", Line: 7, ByAddress: true}}
+		}, "roles", host.Fail, "device_spec {} matches 0000:0c:00.0, which containers use", "libvirt unbinds it", "remove the address from the spec"},
 		{"device_spec of a twin", func(n *tree) {
 			n.record(second)
 			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia0"})

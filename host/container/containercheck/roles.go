@@ -8,11 +8,12 @@ import (
 	"gpustack/host/checklist"
 	"gpustack/host/container"
 	"gpustack/host/gate"
+	"gpustack/host/machine"
 	"gpustack/host/pci"
 	"gpustack/host/rdma"
 )
 
-// Offered is a GPU that a device_spec of nova.conf matches: nova-compute offers it to guests.
+// Offered is a function that a device_spec of nova.conf matches: nova-compute offers it to guests.
 type Offered struct {
 	Address pci.Address
 	Spec    string // as in the file
@@ -38,6 +39,8 @@ func (v view) roles() []host.Finding {
 	}
 	records := gate.Records{Guests: v.Contract.Value, Containers: v.Containers.Value, RDMA: v.Adapters.Value}
 	uses := map[pci.Address]container.Given{} // by specs of containers
+	adapters := host.Map(host.Filter(v.Containers.Value.All(), func(f machine.ContainerFunction) bool { return f.HCA }),
+		func(f machine.ContainerFunction) pci.Address { return f.Address })
 	for _, g := range v.given {
 		for _, a := range g.Functions {
 			if _, known := uses[a]; known {
@@ -45,9 +48,12 @@ func (v view) roles() []host.Finding {
 			}
 			uses[a] = g
 			if d := v.Devices.Value.At(a); d == nil || !d.IsNVIDIAGPU() {
-				findings = append(findings, v.adapterRole(records, a, g)...)
+				findings, adapters = append(findings, v.adapterRole(records, a, g)...), append(adapters, a)
 			}
 		}
+	}
+	for _, a := range pci.Unique(adapters) {
+		findings = append(findings, v.offeredToo(a, "Nova assigns it to a guest while containers use it: libvirt unbinds it from its driver, and containers lose it")...)
 	}
 	for _, d := range v.cards {
 		u, used := uses[d.Address]
@@ -60,17 +66,9 @@ func (v view) roles() []host.Finding {
 					host.NewCommand("host prepare").Flag("remove", d.Address.String())),
 			})
 		}
-		if o, ok := v.offer(d.Address); ok && guest == nil && (used || v.isForContainers(d.Address)) {
-			f := host.Finding{
-				Status: host.Fail, File: o.File, Line: o.Line,
-				Seen:   fmt.Sprintf("device_spec %s matches %s, which containers use", o.Spec, d.Address),
-				Effect: "Nova assigns it to a guest while containers use it: unbinding it from NVIDIA's driver waits for them, and the guest does not start",
-				Remedy: host.Plain("add the addresses of the GPUs for guests to the spec, then restart nova-compute"),
-			}
-			if o.ByAddress {
-				f.Remedy = host.Plain("remove the address from the spec, then restart nova-compute")
-			}
-			findings = append(findings, f)
+		if guest == nil && (used || v.isForContainers(d.Address)) {
+			findings = append(findings, v.offeredToo(d.Address,
+				"Nova assigns it to a guest while containers use it: unbinding it from NVIDIA's driver waits for them, and the guest does not start")...)
 		}
 	}
 	// A device that is bound to vfio-pci has no minor number any more: nodes that no GPU has are
@@ -96,12 +94,20 @@ func (v view) adapterRole(records gate.Records, a pci.Address, g container.Given
 	return []host.Finding{f}
 }
 
-func (v view) offer(a pci.Address) (o Offered, ok bool) {
+// offeredToo finds the device_spec that offers guests a function which containers use.
+func (v view) offeredToo(a pci.Address, effect string) []host.Finding {
 	i := slices.IndexFunc(v.Offered.Value, func(o Offered) bool { return o.Address == a })
 	if i < 0 {
-		return o, false
+		return nil
 	}
-	return v.Offered.Value[i], true
+	o := v.Offered.Value[i]
+	f := host.Finding{Status: host.Fail, File: o.File, Line: o.Line, Effect: effect,
+		Seen:   fmt.Sprintf("device_spec %s matches %s, which containers use", o.Spec, a),
+		Remedy: host.Plain("add the addresses of the functions for guests to the spec, then restart nova-compute")}
+	if o.ByAddress {
+		f.Remedy = host.Plain("remove the address from the spec, then restart nova-compute")
+	}
+	return []host.Finding{f}
 }
 
 // isForContainers reports whether a function is recorded for containers.
