@@ -29,6 +29,7 @@ type Conf struct {
 	ExecOpts []string         `json:"exec-opts,omitempty"`       // "native.cgroupdriver=systemd"
 	Ulimits  map[string]Limit `json:"default-ulimits,omitempty"` // of containers that set none
 	Features Features         `json:"features"`
+	CDIDirs  []string         `json:"cdi-spec-dirs,omitempty"` // instead of /etc/cdi and /var/run/cdi
 	// Runtimes are the programs that containers can be started with, besides runc.
 	Runtimes map[string]Runtime `json:"runtimes,omitempty"`
 }

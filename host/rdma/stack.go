@@ -32,6 +32,10 @@ const (
 const NoIsolation = "with network namespaces in mode shared, nothing isolates containers from each other: " +
 	"each that has a verbs device can send with the addresses of the host"
 
+// OwnNamespace says what mode exclusive does to containers (Linux, rdma_dev_access_netns).
+const OwnNamespace = "with network namespaces in mode exclusive, a container with a namespace of its own may not open the nodes of an adapter of the host: " +
+	"start it with --network host, or have a CNI plugin (rdma) move the device into its namespace"
+
 // Adapter is one PCI function with an RDMA device or with the driver of one, or a software device.
 type Adapter struct {
 	Address  *pci.Address `json:"address"` // nil for a software device

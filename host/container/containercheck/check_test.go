@@ -493,6 +493,11 @@ func cases(t *testing.T) []testCase {
 
 		{"GPU for guests in a spec, before the reboot", func(n *tree) { n.record(second) },
 			"roles", host.Warn, "gpustack.local/gpu=0000:88:00.0 gives 0000:88:00.0 to containers, and it is recorded for guests", "until the reboot", "reboot"},
+		{"adapter in exclusive mode", func(n *tree) {
+			n.adapter()
+			n.files["sys/module/ib_core/parameters/netns_mode"] = "N"
+			n.spec("run/cdi/hca.json", "example.com/hca", map[string]string{"0": "/dev/infiniband/uverbs0"})
+		}, "devices", host.Warn, "example.com/hca=0 is of an adapter, and network namespaces are exclusive", "Failed to open device", "--network host"},
 		{"device_spec of an adapter", func(n *tree) {
 			n.adapter()
 			n.spec("run/cdi/hca.json", "example.com/hca", map[string]string{"0": "/dev/infiniband/uverbs0"})

@@ -28,6 +28,7 @@ func (v view) devices() []host.Finding {
 		findings, compared = append(findings, of...), compared+n
 	}
 	findings = append(findings, v.mounted()...)
+	findings = append(findings, v.apart()...)
 	findings = append(findings, v.lacking()...)
 	if findings == nil && compared == 0 {
 		return checklist.NA("no spec names a GPU or an adapter by address or UUID")
@@ -51,6 +52,18 @@ func (v view) lacking() (findings []host.Finding) {
 		}
 	}
 	return findings
+}
+
+// apart finds a spec that gives containers an adapter while each network namespace has its own.
+func (v view) apart() []host.Finding {
+	i := slices.IndexFunc(v.given, func(g container.Given) bool {
+		return slices.ContainsFunc(g.Nodes, func(node string) bool { return path.Dir(node) == rdma.NodesDir })
+	})
+	if mode := v.Stack.Value.Netns; i < 0 || mode == nil || *mode != rdma.NetnsExclusive {
+		return nil
+	}
+	return []host.Finding{{Status: host.Warn, File: v.given[i].File, Seen: v.given[i].Name + " is of an adapter, and network namespaces are exclusive",
+		Effect: `programs in containers cannot open it: "Failed to open device"`, Remedy: host.Plain(rdma.OwnNamespace)}}
 }
 
 // isForGPU reports whether a device of a spec has a GPU.

@@ -3,10 +3,12 @@ package containercheck
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
 	"gpustack/host"
+	"gpustack/host/cdi"
 	"gpustack/host/checklist"
 	"gpustack/host/container"
 	"gpustack/host/docker"
@@ -19,6 +21,7 @@ type Docker struct {
 	Installed bool
 	Version   nvidia.Version // of its Debian package, without epoch and revision; "" if unknown
 	CDI       *bool          // as its configuration says, nil for the default
+	Dirs      []string       // of the specs that it reads, nil for the default
 }
 
 func readDocker(root host.Root, versions map[string]string) machine.Look[Docker] {
@@ -26,7 +29,7 @@ func readDocker(root host.Root, versions map[string]string) machine.Look[Docker]
 	conf, err := docker.ReadConf(root)
 	failed := err
 	if conf != nil {
-		d.CDI = conf.Features.CDI
+		d.CDI, d.Dirs = conf.Features.CDI, conf.CDIDirs
 	}
 	d.Installed, err = docker.Installed(root)
 	failed = errors.Join(failed, err)
@@ -69,7 +72,7 @@ func (v view) runtimes() []host.Finding {
 	case !specs:
 		findings = append(findings, checklist.NA("no CDI spec is there for docker")...)
 	default:
-		findings = append(findings, v.Docker.Value.finding())
+		findings = append(findings, v.Docker.Value.finding(v.Specs.Files))
 	}
 	if findings == nil {
 		return checklist.NA("neither docker nor a runtime or hook of NVIDIA's is configured; podman, containerd and CRI-O read CDI specs")
@@ -77,8 +80,8 @@ func (v view) runtimes() []host.Finding {
 	return findings
 }
 
-// finding returns whether docker reads CDI specs.
-func (d Docker) finding() host.Finding {
+// finding returns whether docker reads CDI specs. files are those of the machine.
+func (d Docker) finding(files []cdi.File) host.Finding {
 	f := host.Finding{
 		Status: host.Warn, File: docker.ConfFile, Effect: "containers of docker cannot be given a device by its CDI name",
 		Remedy: host.Plain(`"features": {"cdi": true} in ` + docker.ConfFile + ", and a restart of docker.service"),
@@ -89,6 +92,14 @@ func (d Docker) finding() host.Finding {
 		f.Seen = fmt.Sprintf("%s is older than %s, and reads no CDI specs", version, dockerReads)
 		f.Remedy = host.Plain("a newer docker")
 	case d.CDI != nil && *d.CDI, d.CDI == nil && isKnown && d.Version.Compare(dockerPreset) >= 0:
+		for _, file := range files {
+			dir := path.Dir(file.Path)
+			if d.Dirs != nil && !slices.Contains(d.Dirs, dir) && !slices.Contains(d.Dirs, "/var"+dir) { // /var/run is /run
+				f.Seen = fmt.Sprintf("cdi-spec-dirs of docker has no %s, which has %s", dir, file.Path)
+				f.Remedy = host.Plain("add " + dir + " to cdi-spec-dirs in " + docker.ConfFile + ", and restart docker.service")
+				return f
+			}
+		}
 		return checklist.Pass("CDI specs are read by %s", strings.TrimSpace(version))[0]
 	case d.CDI != nil:
 		f.Seen = strings.TrimSpace(version) + " is configured to read no CDI specs"

@@ -205,6 +205,7 @@ func (p *Plan) notes(m Observed, w Want, hasUnit bool) {
 	if w.Specs.HCA != nil {
 		switch {
 		case m.exclusive():
+			note("%s", rdma.OwnNamespace)
 		case m.RDMA != nil:
 			note("%s; '%s' gives each device to one namespace", rdma.NoIsolation, host.NewCommand("rdma prepare").Flag("netns", "exclusive"))
 		default: // an adapter has to be named to rdma prepare
