@@ -35,7 +35,7 @@ var (
 	ErrNoScan = host.WithHint(errors.New("no output of host scan is among the documents"),
 		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
 	// ErrSameNovaHost means that two nodes have one name in Nova.
-	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"), "compare the option host in nova.conf on both nodes; of one machine, remove the documents with its former hostname")
+	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"), "compare the option host in nova.conf on both nodes; if both are one machine, remove the documents with its former hostname")
 )
 
 // kinds are the kinds of documents that are read.
@@ -202,7 +202,9 @@ func (r *reader) named() (nodes []*Node, warnings []string, err error) {
 		candidates := append([]*Node{inNova[name]}, hosts[short]...)
 		switch i := slices.IndexFunc(candidates, func(now *Node) bool { return now != nil && r.became(n, now) }); {
 		case i >= 0:
-			warnings = append(warnings, fmt.Sprintf("the documents of %s do not count, because the name of this machine is %s now", n.Name, candidates[i].Name))
+			now := candidates[i]
+			now.Scan, now.Check, now.Guests = cmp.Or(now.Scan, n.Scan), cmp.Or(now.Check, n.Check), cmp.Or(now.Guests, n.Guests)
+			warnings = append(warnings, fmt.Sprintf("the documents of %s count only where %s has none, because that is the name of this machine now", n.Name, now.Name))
 		case inNova[name] != nil:
 			err = errors.Join(err, fmt.Errorf("%s: %w: %s has %s too", n.origins()[0].Name, ErrSameNovaHost, inNova[name].origins()[0].Name, n.InNova()))
 		default:
@@ -213,10 +215,10 @@ func (r *reader) named() (nodes []*Node, warnings []string, err error) {
 	return nodes, warnings, err
 }
 
-// became reports whether a node has the name of another one now: both are one machine with one name
-// in Nova, or one hostname is the other one without its domain, and the documents of the other one
-// are all newer, unless both names are as said. The id of the machine alone is no proof, because a
-// cloned image may contain it. The output of host check does not show it.
+// became reports whether a node has the name of another one now: both have one machine id and one
+// name in Nova, or one hostname is the other one without its domain, and the documents of the other
+// one are all newer, unless both names are as said. The id alone is no proof, because a cloned image
+// may contain it. The output of host check does not show it: alone, it has the name in Nova.
 func (r *reader) became(n, now *Node) bool {
 	was, is := strings.ToLower(n.Name), strings.ToLower(now.Name)
 	id, one := r.machines[was].machine, strings.EqualFold(n.InNova(), now.InNova())
@@ -225,7 +227,7 @@ func (r *reader) became(n, now *Node) bool {
 	newer := !slices.ContainsFunc(kinds, func(k document.Kind) bool {
 		return slices.ContainsFunc(r.known[string(k)+" "+is], func(of Origin) bool { return !of.Time.After(n.newest()) })
 	})
-	return same && one && domain || newer && (one || domain) && (same || n.Scan == nil && n.Guests == nil)
+	return same && one && domain || newer && (same && (one || domain) || one && n.Scan == nil && n.Guests == nil)
 }
 
 // names are the texts of the documents, each kept once: those of many nodes are the same.

@@ -67,7 +67,7 @@ type service struct {
 	Updated reported `json:"updated at"` // null for a service that has not reported yet
 }
 
-// reported is when a service has reported to Nova, in UTC.
+// reported is when a service has reported to Nova.
 type reported time.Time
 
 // UnmarshalText parses a time as openstackclient prints it, or one with its zone.

@@ -228,7 +228,8 @@ func stays(vf *pci.Device, p *rdma.Prepared) bool {
 // Permit returns whether a plan of files may change what is recorded: the functions for which that
 // needs --allow, and an error that names every use of a function that would leave the host, and every
 // function that would have two roles. It is asked before the files change, and before the change is
-// undone: what --allow named for a record that no longer stands is allowed no more. made is steps.Made.
+// undone: what --allow named for a record that no longer stands is allowed no more. made is
+// steps.Made.
 func Permit(root host.Root, plan edit.Changes, made func(host.Root) ([]pci.Address, error), allowed Allowed) ([]pci.Identity, error) {
 	before, after, changed, err := Changed(root, plan)
 	// A change that leaves nothing recorded only returns functions, at the next boot. Of adapters it

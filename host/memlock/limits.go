@@ -45,8 +45,7 @@ type UnitLimit struct {
 }
 
 // DropIn returns gpustack's drop-in of a service whose containers may lock any amount of memory, by
-// which
-// RDMA programs register their buffers. It sorts after override.conf, which "systemctl edit"
+// which RDMA programs register their buffers. It sorts after override.conf, which "systemctl edit"
 // writes: of several files the last one counts (systemd.unit(5)).
 func DropIn(unit string) string {
 	return path.Join("/etc/systemd/system", unit+".d", "zz-gpustack-memlock.conf")

@@ -76,15 +76,15 @@ func (p Prepared) Identity() pci.Identity {
 		SubsystemVendorID: p.SubsystemVendorID, SubsystemID: p.SubsystemID, Path: p.Path}
 }
 
-// TooMany returns an error if the adapter can have fewer VFs than are wanted. Its hint is the command
-// that changes the firmware's limit.
+// TooMany returns an error if the adapter can have fewer VFs than are wanted. Its hint is the
+// command that changes the firmware's limit.
 func (p Prepared) TooMany(vfs int, d *pci.Device) error {
 	total := d.SRIOV.TotalVFs
 	err := fmt.Errorf("%s: its firmware shows no SR-IOV capability, so it can have no VFs", p.Address)
 	if total != nil {
 		err = fmt.Errorf("%s: %d VFs are more than its firmware allows (sriov_totalvfs is %d)", p.Address, vfs, *total)
 	}
-	if total != nil && vfs <= *total || d.SRIOVUnread() {
+	if total != nil && vfs <= *total {
 		return nil
 	}
 	hint := "raise the limit with the adapter vendor's tool"

@@ -79,8 +79,8 @@ func (s State) Unstarted() *host.Finding {
 		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
 		f.Remedy = s.Rewrite()
 	case s.Program != "":
-		f.File, f.Seen = s.Program, s.Program+", which "+Unit+" starts, is no executable file"
-		f.Remedy = host.Plain("install it: install -m 755 gpustack " + s.Program)
+		f.File, f.Seen = s.Program, s.Program+", which "+Unit+" starts, does not exist or is not executable"
+		f.Remedy = host.Plain("install gpustack again, or copy it: install -m 755 FILE " + s.Program)
 	default:
 		return nil
 	}

@@ -72,7 +72,7 @@ func (c *checker) image() {
 		c.add(checkImage, host.Fail, text, "Nova cannot download it: guests fail", host.Textf("openstack image set --activate %s", c.Image.ID))
 	default:
 		c.add(checkImage, host.Fail, text, "Nova boots only from active images",
-			host.Textf("wait if it is being uploaded (openstack image show %s); otherwise create it with its data: openstack image create --file FILE NAME", c.Image.ID))
+			host.Textf("wait if it is being uploaded (openstack image show %s); otherwise delete it and create it with its data: openstack image create --disk-format FORMAT --container-format bare --file FILE NAME", c.Image.ID))
 	}
 }
 
@@ -109,11 +109,11 @@ func (c *checker) properties() {
 		c.add(checkProperties, host.Fail, where+" is "+locked+", and hw:mem_page_size is not set", "Nova rejects guests of this flavor and image",
 			host.Plain("use a flavor with hw:mem_page_size"))
 	}
-	others := host.Filter(names, func(name string) bool { _, checked := known[name]; return !checked })
+	isKnown := func(name string) bool { _, is := known[name]; return is }
 	if len(c.findings) == before {
-		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts the properties that gpustack checks: %d", len(names)-len(others)), "", nil)
+		c.add(checkProperties, host.Pass, fmt.Sprintf("Nova accepts the properties that gpustack checks: %d", len(host.Filter(names, isKnown))), "", nil)
 	}
-	if len(others) > 0 {
+	if others := host.Filter(names, func(name string) bool { return !isKnown(name) && readByNova().MatchString(name) }); len(others) > 0 {
 		c.add(checkProperties, host.NA, "not checked: "+strings.Join(others, ", "), "Nova rejects guests if it does not accept the value of one", nil)
 	}
 }
@@ -149,7 +149,7 @@ func (c *checker) disk() {
 			"Nova accepts guests, as it compares only the file with the flavor; unless they boot from a volume, they fail on the host", larger)
 	}
 	if len(c.findings) == before {
-		c.add(checkDisk, host.Pass, fmt.Sprintf("%s, min_disk %d GiB, and flavor %s %d GiB", disk, i.MinDisk, f.Name, f.Disk), "", nil)
+		c.add(checkDisk, host.Pass, fmt.Sprintf("%s; min_disk is %d GiB, and flavor %s has %d GiB", disk, i.MinDisk, f.Name, f.Disk), "", nil)
 	}
 }
 

@@ -41,6 +41,10 @@ type property struct {
 	number bool
 }
 
+// readByNova matches names of properties of whose values Nova accepts only some
+// (nova/objects/image_meta.py, ImageMetaProps; it ignores others, such as owner_specified).
+var readByNova = host.LazyRegexp(`^(hw_|img_|os_type$|os_shutdown_timeout$|architecture$|hypervisor_type$|vm_mode$)`)
+
 // known are properties whose values (without a list any value) and releases are known:
 // nova/objects/image_meta.py and fields.py of 26.2.2, and the specification "Add maxphysaddr
 // support for Libvirt" of 2024.1.

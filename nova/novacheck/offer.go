@@ -67,7 +67,7 @@ func Prepared(o nova.Offered, m nova.ComputeNode) (findings []host.Finding) {
 	}
 	for _, functions := range of(leaving) {
 		first, it := functions[0], pronoun(functions)
-		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and the next boot returns %s to the host",
+		add(host.Fail, first.Line.File, first.Line.Option.Line(), fmt.Sprintf("a device_spec offers %s, and the next boot takes %s from guests",
 			withDrivers(functions), it), "assigns "+it+" to guests that cannot start after the boot", o.Withdraw(functions, m.Given))
 	}
 	return findings

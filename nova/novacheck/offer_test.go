@@ -81,12 +81,12 @@ func TestPrepared(t *testing.T) {
 			"fail device_spec node:0 host prepare has selected 1 function for guests, and no device_spec offers one of them: 0000:84:00.0; " +
 				"fail option node:3 [DEFAULT] device_spec is not an option of zed; fail option node:4 [DEFAULT] alias is not an option of zed"},
 		{"the next boot returns them", nova.Compute, spec, []string{one + " vfio-pci returning", two + " vfio-pci"},
-			"fail device_spec node:2 a device_spec offers 0000:84:00.0 (vfio-pci), 0000:88:00.0 (vfio-pci), and the next boot returns them to the host"},
+			"fail device_spec node:2 a device_spec offers 0000:84:00.0 (vfio-pci), 0000:88:00.0 (vfio-pci), and the next boot takes them from guests"},
 		{"the next boot returns one of them", nova.Compute, "device_spec = {\"address\": \"" + two + "\"}\n" + ofOne, []string{one + vfio, two + " vfio-pci returning"},
 			"fail device_spec node:2 a device_spec also matches 0000:88:00.0, which should remain with this machine; " +
-				"fail device_spec node:2 a device_spec offers 0000:88:00.0 (vfio-pci), and the next boot returns it to the host"},
+				"fail device_spec node:2 a device_spec offers 0000:88:00.0 (vfio-pci), and the next boot takes it from guests"},
 		{"the next boot does not make a VF for guests again", nova.Compute, ofOne, []string{one + " vfio-pci left", two + " vfio-pci left"},
-			"fail device_spec node:2 a device_spec offers 0000:84:00.0 (vfio-pci), and the next boot returns it to the host"},
+			"fail device_spec node:2 a device_spec offers 0000:84:00.0 (vfio-pci), and the next boot takes it from guests"},
 		{"one is not offered", nova.Compute, ofOne, []string{one + vfio, two + vfio},
 			"warn device_spec node:0 no device_spec offers 0000:88:00.0, which host prepare has selected for guests"},
 		{"prepared, and not booted", nova.Compute, spec, []string{one + " nouveau selected", two + vfio},

@@ -94,7 +94,7 @@ func readProcess(root host.Root, pid int) (Process, error) {
 }
 
 // runs describes the run of a record that may still be running, "" if it has ended: a container or
-// another machine may have the same journal. A process that cannot be read counts as running.
+// another machine may have the same journal. A process whose state cannot be read counts as running.
 func (r Record) runs(root host.Root, now time.Time) string {
 	if r.Process == nil {
 		return ""
@@ -102,7 +102,7 @@ func (r Record) runs(root host.Root, now time.Time) string {
 	is, err := readProcess(root, r.Process.PID)
 	switch {
 	case is.Boot != r.Process.Boot || is.Space != r.Process.Space:
-		if r.Keep || !now.Before(r.Ends) {
+		if !now.Before(r.Ends) {
 			return ""
 		}
 		return "may be running on another machine or in another container until " + r.Ends.Format("15:04:05Z")
@@ -203,7 +203,8 @@ func (c *Change) Check(ctx context.Context, p change.Purpose) error {
 		return err
 	}
 	if running := c.record.runs(c.kind.Root, time.Now()); running != "" {
-		return host.WithHint(errors.New("the test "+running), "wait until it has ended, or interrupt it: it deletes its servers itself")
+		return host.WithHint(errors.New("the test "+running),
+			"wait until it has ended, or interrupt it: it deletes its servers itself; of a run that was killed: openstack server delete NAME")
 	}
 	var errs []error
 	c.there = nil

@@ -186,26 +186,30 @@ func TestClean(t *testing.T) {
 }
 
 // TestShared: a test of another machine or PID namespace with the same journal counts as running for
-// as long as it may take. One whose servers are kept does not: 'gpustack undo' deletes them.
+// as long as it may take, also one whose servers are kept. Of one that has ended undo deletes them.
 func TestShared(t *testing.T) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	hosttest.NoError(t, err)
+	const elsewhere = "the test may be running on another machine or in another container until "
 	for name, test := range map[string]struct {
-		boot  string
+		boot  string // "" for this process
 		keep  bool
 		left  int // right after the start
 		error string
 	}{
-		"another machine":   {boot: "b1\n", left: 1, error: "the test may be running on another machine or in another container until "},
-		"another namespace": {boot: string(boot), left: 1, error: "the test may be running on another machine or in another container until "},
-		"kept":              {boot: "b1\n", keep: true},
+		"another machine":   {boot: "b1\n", left: 1, error: elsewhere},
+		"another namespace": {boot: string(boot), left: 1, error: elsewhere},
+		"kept there":        {boot: "b1\n", keep: true, left: 1, error: elsewhere},
+		"kept here":         {keep: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, servertest.Options{Keep: test.keep})
 			servers, entry, err := b.create(t)
 			hosttest.NoError(t, err)
-			b.kind.Root = hosttest.Lay(t, "symlink proc/self/ns/pid -> pid:[1]\n-- proc/sys/kernel/random/boot_id --\n"+test.boot)
-			b.engine.Kinds = []change.Kind{b.kind}
+			if test.boot != "" {
+				b.kind.Root = hosttest.Lay(t, "symlink proc/self/ns/pid -> pid:[1]\n-- proc/sys/kernel/random/boot_id --\n"+test.boot)
+				b.engine.Kinds = []change.Kind{b.kind}
+			}
 			for after, left := range map[time.Duration]int{0: test.left, time.Hour: 0} {
 				c, err := b.kind.NewCleaning(t.Context(), []change.Entry{entry}, time.Now().Add(after))
 				if err != nil || len(c.Leftovers)-len(c.Remove()) != left || len(c.Closed) != 1-left {
@@ -216,7 +220,7 @@ func TestShared(t *testing.T) {
 			if (err != nil) != (test.error != "") || !strings.Contains(fmt.Sprint(err), test.error) {
 				t.Errorf("undo: %v", err)
 			}
-			if test.keep { // it is undone already
+			if test.error == "" { // it is undone already
 				tested := b.test(servertest.Evidence{})
 				tested.Plan.Keep, tested.Warn = false, func(w string) { t.Errorf("warning: %s", w) }
 				hosttest.NoError(t, tested.End(t.Context(), entry, passed(servers)))

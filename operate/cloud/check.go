@@ -152,7 +152,10 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 			warnings = append(warnings, fmt.Sprintf("the role is inferred without the journal: %v", err))
 		}
 	}
-	made, madeErr := steps.Made(root)
+	made, err := steps.Made(root)
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf("cannot determine which VFs this boot has made: %v", err))
+	}
 	sides, more, err := nova.ObserveSides(root, role, from, record)
 	var needed []pci.Address
 	if slices.ContainsFunc(sides, func(s nova.Side) bool { return s.Role.Computes() }) {
@@ -168,7 +171,7 @@ func (o CheckOptions) sides(root host.Root) (sides []nova.Side, warnings []strin
 		sides[i].VFs, sides[i].Left = records.RDMA.VFs(rdma.ForGuests, sides[i].Devices), records.RDMA.Left(sides[i].Devices, made)
 		sides[i].Hypervisor = o.Hypervisor.Or(sides[i].Hypervisor)
 	}
-	return sides, append(warnings, more...), errors.Join(err, recordErr, madeErr)
+	return sides, append(warnings, more...), errors.Join(err, recordErr)
 }
 
 // readFlavors returns the flavors of the cloud that request devices, and a finding for the one-time-use

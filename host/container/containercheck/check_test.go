@@ -406,7 +406,7 @@ func cases(t *testing.T) []testCase {
 		{"minors that have changed", func(n *tree) {
 			n.spec("etc/cdi/gpu.json", "gpustack.local/gpu", map[string]string{first: "/dev/nvidia1", second: "/dev/nvidia0"})
 		}, "devices", host.Fail, "gpustack.local/gpu=0000:84:00.0 names /dev/nvidia1, but the node of 0000:84:00.0 is /dev/nvidia0",
-			"another GPU", "nvidia-ctk cdi generate --output=/etc/cdi/gpu.json"},
+			"another GPU", "have the program that writes /etc/cdi/gpu.json write it again"},
 		{"UUID with another minor", func(n *tree) {
 			n.spec("etc/cdi/x.json", "nvidia.com/gpu", map[string]string{"GPU-00000000-0000-0000-0000-000000000001": "/dev/nvidia0"})
 		}, "devices", host.Fail, "the node of 0000:88:00.0 is /dev/nvidia1", "another GPU", "nvidia-ctk cdi generate"},
@@ -455,7 +455,7 @@ func cases(t *testing.T) []testCase {
 			n.recordContainers(first, second)
 			n.dynamic()
 			n.files[unit] = "[Unit]\nConditionFileIsExecutable=/usr/sbin/gpustack\n"
-		}, "record", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, is no executable file", "the next boot carries out no steps", "install -m 755 gpustack /usr/sbin/gpustack"},
+		}, "record", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, does not exist or is not executable", "the next boot carries out no steps", "install -m 755 FILE /usr/sbin/gpustack"},
 		{"spec of a boot that is missing", func(n *tree) { n.recordContainers(first, second); n.dynamic() },
 			"record", host.Fail, "/run/cdi/gpustack-gpu.json is missing", "do not get", "systemctl restart gpustack-boot.service"},
 		{"spec of a boot that is older than the record", func(n *tree) {

@@ -104,7 +104,7 @@ func (v view) belong(g container.Given) (findings []host.Finding, compared int) 
 			switch {
 			case container.IsSpec(g.File):
 				f.Remedy = v.rewrite()
-			case isGPU:
+			case strings.HasPrefix(g.Name, "nvidia.com/gpu="):
 				f.Remedy = host.Plain("write the spec again: nvidia-ctk cdi generate --output=" + g.File)
 			default:
 				f.Remedy = host.Plain("have the program that writes " + g.File + " write it again")

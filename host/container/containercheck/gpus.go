@@ -76,8 +76,8 @@ func titles(gpus []*pci.Device) string {
 	return strings.Join(all, ", ")
 }
 
-// bind returns how GPUs get NVIDIA's driver, which is loaded. host release returns those that are bound
-// for passthrough; it leaves a driver of the host alone.
+// bind returns how GPUs get NVIDIA's driver, which is loaded. host release returns those that are
+// bound for passthrough; it leaves a driver of the host alone.
 func bind(gpus []*pci.Device) (remedy host.Text) {
 	add := func(how host.Text) {
 		if remedy != nil {
@@ -91,6 +91,9 @@ func bind(gpus []*pci.Device) (remedy host.Text) {
 		driver := d.DriverName()
 		switch {
 		case driver == "":
+			if d.DriverOverride != nil {
+				add(host.Textf("echo > /sys/bus/pci/devices/%s/driver_override", d.Address))
+			}
 			add(host.Textf("echo %s > /sys/bus/pci/drivers/nvidia/bind", d.Address))
 		case pci.LeavesAlone(driver):
 			release = release.Flag("device", d.Address.String())

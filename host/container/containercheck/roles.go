@@ -53,7 +53,10 @@ func (v view) roles() []host.Finding {
 		}
 	}
 	for _, a := range pci.Unique(adapters) {
-		findings = append(findings, v.offeredToo(a, "Nova assigns it to a guest while containers use it: libvirt unbinds it from its driver, and containers lose it")...)
+		if !records.ForGuests(v.Devices.Value, a) { // adapterRole has the remedy
+			findings = append(findings, v.offeredToo(a,
+				"Nova assigns it to a guest while containers use it: libvirt unbinds it from its driver, and containers no longer have it")...)
+		}
 	}
 	for _, d := range v.cards {
 		u, used := uses[d.Address]

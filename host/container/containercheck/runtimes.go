@@ -94,7 +94,8 @@ func (d Docker) finding(files []cdi.File) host.Finding {
 	case d.CDI != nil && *d.CDI, d.CDI == nil && isKnown && d.Version.Compare(dockerPreset) >= 0:
 		for _, file := range files {
 			dir := path.Dir(file.Path)
-			if d.Dirs != nil && !slices.Contains(d.Dirs, dir) && !slices.Contains(d.Dirs, "/var"+dir) { // /var/run is /run
+			reads := func(given string) bool { return strings.Replace(path.Clean(given), "/var/run/", "/run/", 1) == dir }
+			if len(d.Dirs) > 0 && !slices.ContainsFunc(d.Dirs, reads) {
 				f.Seen = fmt.Sprintf("cdi-spec-dirs of docker has no %s, which has %s", dir, file.Path)
 				f.Remedy = host.Plain("add " + dir + " to cdi-spec-dirs in " + docker.ConfFile + ", and restart docker.service")
 				return f

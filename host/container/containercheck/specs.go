@@ -76,7 +76,7 @@ func (v view) specFinding(p cdi.Problem) host.Finding {
 		if _, isGPU := container.MinorOf(p.Path); isGPU || slices.Contains(nvidia.Nodes(), p.Path) { // nvidia-modprobe makes no other
 			f.Remedy = host.Textf("%s; a node that is missing: %s", f.Remedy, v.makeNodes(p.Path))
 		} else if path.Dir(p.Path) == rdma.NodesDir {
-			f.Remedy = host.Textf("load the modules of RDMA: modprobe -a ib_uverbs rdma_ucm; '%s' shows what else is missing", host.NewCommand("rdma check"))
+			f.Remedy = host.Textf("%s; a node that is missing: modprobe -a ib_uverbs rdma_ucm; '%s' shows what else is missing", f.Remedy, host.NewCommand("rdma check"))
 		}
 	case cdi.Private:
 		f.Effect, f.Remedy = "rootless podman skips it silently: "+unresolvable, host.Plain("chmod 644 "+p.File)

@@ -38,8 +38,6 @@ var (
 	// ErrVFsForGuests is the error of an adapter whose VFs are for guests.
 	ErrVFsForGuests = host.WithHint(host.WithCode(errors.New("is recorded by rdma prepare for guests"), host.CodeRole, ""),
 		host.Textf("give containers an adapter of their own: '%s' lists them", host.NewCommand("rdma scan")))
-	// ErrNoCM is the error of an adapter on a machine without the node that each container with one gets.
-	ErrNoCM = host.WithHint(errors.New("the machine has no /dev/infiniband/rdma_cm, without which no container with the adapter starts"), "modprobe rdma_ucm")
 	// ErrNotMade is the error of a VF that rdma prepare has recorded.
 	ErrNotMade = host.WithHint(errors.New("is a VF that does not exist yet"), "it is made at the next boot, or by: systemctl restart "+steps.Unit)
 	// ErrUnbound is the error of a GPU that is not bound to NVIDIA's driver.
@@ -248,8 +246,6 @@ func (w *wanting) hca(a pci.Address) error {
 	case adapter.Verbs == nil:
 		return host.WithHint(errors.New("has no uverbs device"), host.Textf("modprobe ib_uverbs; %s names the modules that are missing",
 			host.NewCommand("rdma check")))
-	case w.Stack.CM == nil:
-		return ErrNoCM
 	}
 	return nil
 }

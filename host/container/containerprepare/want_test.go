@@ -98,9 +98,6 @@ func TestRefusals(t *testing.T) {
 			o.GPUs = []pci.Address{adapter}
 			o.HCAs = nil
 		}, containerprepare.ErrNoGPU},
-		"an adapter without rdma_cm": {func(m *containerprepare.Observed, o *containerprepare.Options) {
-			m.Stack.CM, o.HCAs = nil, []pci.Address{hosttest.Address(t, hca)}
-		}, containerprepare.ErrNoCM},
 		"a GPU as an adapter": {func(_ *containerprepare.Observed, o *containerprepare.Options) { o.HCAs = []pci.Address{gpu} }, rdma.ErrNoDevice},
 		"not recorded": {func(_ *containerprepare.Observed, o *containerprepare.Options) {
 			o.Remove = []pci.Address{hosttest.Address(t, gpu1)}
