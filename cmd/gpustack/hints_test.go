@@ -200,7 +200,7 @@ func TestNextLeadsSomewhere(t *testing.T) {
 // TestHintShowsWhatLeaves: the plan of a hint with --allow says what leaves the host.
 func TestHintShowsWhatLeaves(t *testing.T) {
 	dir := t.TempDir()
-	unpack(t, dir, example(t, "talk-2xk4200"), "chmod 755 usr/sbin/gpustack\n-- usr/lib/systemd/systemd --\n-- usr/sbin/gpustack --\n")
+	unpack(t, dir, example(t, "talk-2xk4200"), "-- usr/lib/systemd/systemd --\n-- usr/sbin/gpustack --\n")
 	o := runProgram(t, dir, nil, "host", "prepare", "--root", ".", "--dry-run", "--device", "0000:01:00.0", "--allow", "0000:01:00.0")
 	const want = "gpustack: warning: 0000:01:00.0: the NIC eth0 (igb) leaves the host at the next boot (allowed; otherwise refused: is no GPU: NIC eth0 (igb); the host keeps 0000:01:00.1 "
 	if o.status != 2 || !strings.Contains(o.stderr, want) {

@@ -171,7 +171,7 @@ func (s shape) complete(t *testing.T) {
 			continue
 		}
 		hosttest.NoError(t, os.MkdirAll(filepath.Dir(s.root.Path(name)), 0o755))
-		hosttest.NoError(t, os.WriteFile(s.root.Path(name), []byte(text), 0o755))
+		hosttest.NoError(t, os.WriteFile(s.root.Path(name), []byte(text), 0o644))
 	}
 }
 

@@ -21,7 +21,7 @@ func Write(name, text string) Step {
 	return func(t *testing.T, root host.Root) {
 		t.Helper()
 		file := root.Path(name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.RemoveAll(file), os.WriteFile(file, []byte(text), 0o755)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.RemoveAll(file), os.WriteFile(file, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}

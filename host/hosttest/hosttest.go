@@ -19,9 +19,6 @@ func Lay(t testing.TB, archive string) host.Root {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"usr/sbin/", "usr/bin/", "usr/local/bin/", "opt/gpustack-1.2/"} {
-		tree.Mode(folder+"gpustack", 0o755) // an archive has no more than the permissions that matter
-	}
 	dir := t.TempDir()
 	if err := tree.Unpack(dir); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ type State struct {
 	Wanted  []Step
 	Result  *Result  // of this boot; nil if no step was carried out
 	Missing []string // files of the unit that do not exist
-	Program string   // of the unit, if no executable file is there: "" otherwise
+	Program string   // of the unit, if it does not exist: "" otherwise
 	Masked  bool     // the unit is a link to /dev/null (systemctl(1), mask)
 	// Unordered are units of containers that may start before the steps are done.
 	Unordered []string
@@ -50,8 +50,8 @@ func Observe(root host.Root, m machine.Machine) State {
 	return s
 }
 
-// lacking returns the program without which systemd skips the unit without an error, if no
-// executable file is there (systemd.unit(5), ConditionFileIsExecutable).
+// lacking returns the program without which systemd skips the unit without an error, if it does not
+// exist (systemd.unit(5), ConditionFileIsExecutable).
 func lacking(root host.Root) (string, error) {
 	unit, err := root.ReadFile(UnitFile)
 	_, line, _ := strings.Cut(string(unit), "\nConditionFileIsExecutable=")
@@ -59,8 +59,8 @@ func lacking(root host.Root) (string, error) {
 	if err != nil || !conditional {
 		return "", err
 	}
-	is, err := isExecutable(root, program)
-	if is || err != nil {
+	exists, err := root.Exists(program)
+	if exists || err != nil {
 		return "", err
 	}
 	return program, nil
@@ -79,7 +79,7 @@ func (s State) Unstarted() *host.Finding {
 		f.File, f.Seen = s.Missing[0], strings.Join(s.Missing, " and ")+" missing, although steps are recorded"
 		f.Remedy = s.Rewrite()
 	case s.Program != "":
-		f.File, f.Seen = s.Program, s.Program+", which "+Unit+" starts, does not exist or is not executable"
+		f.File, f.Seen = s.Program, s.Program+", which "+Unit+" starts, does not exist"
 		f.Remedy = host.Plain("install gpustack again, or copy it: install -m 755 FILE " + s.Program)
 	default:
 		return nil

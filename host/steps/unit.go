@@ -168,17 +168,11 @@ func programFor(root host.Root, self string) (string, error) {
 	}
 	candidates = append(candidates, host.Map(folders, func(dir string) string { return path.Join(dir, "gpustack") })...)
 	for _, name := range candidates {
-		if is, err := isExecutable(root, name); is || err != nil {
+		if exists, err := root.Exists(name); exists || err != nil {
 			return name, err
 		}
 	}
 	return "", ErrNoProgram
-}
-
-// isExecutable reports whether the unit can start a program.
-func isExecutable(root host.Root, name string) (bool, error) {
-	mode, _, err := root.Mode(name)
-	return mode.IsRegular() && mode&0o111 != 0, err
 }
 
 // isPlain reports whether systemd reads a path as it is: %, $, quotes and spaces have a meaning

@@ -17,12 +17,11 @@ func TestFiles(t *testing.T) {
 	t.Parallel()
 	const systemd = "-- usr/lib/systemd/systemd --\n\n"
 	for name, test := range map[string]struct{ tree, self, start, err string }{
-		"running":        {systemd + "-- opt/gpustack-1.2/gpustack --\n\n", "/opt/gpustack-1.2/gpustack", "/opt/gpustack-1.2/gpustack", ""},
-		"installed":      {systemd + "-- usr/local/bin/gpustack --\n\n", "/root/gpustack", "/usr/local/bin/gpustack", ""},
-		"strange name":   {systemd + "-- opt/my $x/gpustack --\n\n-- usr/bin/gpustack --\n\n", "/opt/my $x/gpustack", "/usr/bin/gpustack", ""},
-		"not executable": {systemd + "-- usr/local/sbin/gpustack --\n\n", "/usr/local/sbin/gpustack", "", steps.ErrNoProgram.Error()},
-		"not installed":  {systemd, "/tmp/gpustack", "", steps.ErrNoProgram.Error()},
-		"neither":        {"mkdir etc\n-- x --\n\n", "/tmp/gpustack", "", steps.ErrNoSystemd.Error() + "\n" + steps.ErrNoProgram.Error()},
+		"running":       {systemd + "-- opt/gpustack-1.2/gpustack --\n\n", "/opt/gpustack-1.2/gpustack", "/opt/gpustack-1.2/gpustack", ""},
+		"installed":     {systemd + "-- usr/local/bin/gpustack --\n\n", "/root/gpustack", "/usr/local/bin/gpustack", ""},
+		"strange name":  {systemd + "-- opt/my $x/gpustack --\n\n-- usr/bin/gpustack --\n\n", "/opt/my $x/gpustack", "/usr/bin/gpustack", ""},
+		"not installed": {systemd, "/tmp/gpustack", "", steps.ErrNoProgram.Error()},
+		"neither":       {"mkdir etc\n-- x --\n\n", "/tmp/gpustack", "", steps.ErrNoSystemd.Error() + "\n" + steps.ErrNoProgram.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

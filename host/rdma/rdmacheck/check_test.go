@@ -390,7 +390,7 @@ func cases(t *testing.T) []unhealthy {
 		{"boot", host.Warn, "has not ended", func(m *rdmacheck.Observed) { m.Result.Value.Ended = nil }},
 		{"boot", host.Fail, "gpustack-boot.service has not run since this boot", func(m *rdmacheck.Observed) { m.Result.Value = nil }},
 		{"boot", host.Fail, "booted with gpustack=off", func(m *rdmacheck.Observed) { m.Arguments.Value = append(m.Arguments.Value, "gpustack=off") }},
-		{"boot", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, does not exist or is not executable",
+		{"boot", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, does not exist",
 			func(m *rdmacheck.Observed) {
 				m.Boot = steps.State{Wanted: steps.OfAdapters(m.Record.Value), Program: "/usr/sbin/gpustack"}
 			}},
