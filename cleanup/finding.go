@@ -36,7 +36,7 @@ const (
 	CaseTooMany     Case = "K" // the instance has more devices than it requests
 	CaseInUse       Case = "L" // free, but a guest uses the device
 	CaseStatus      Case = "M" // a status that Nova does not write
-	CaseBusy        Case = "T" // the instance is in a task, being built, without a state, or resized without a migration
+	CaseBusy        Case = "T" // the instance is in a task, being built, moved across cells, without a state, or resized without a migration
 	CaseUnrequested Case = "R" // the device's request is none of the instance's
 	CaseReset       Case = "S" // kept by a finished resize whose state was reset
 	CaseOdd         Case = "X" // depends on records that Nova does not write, or on hosts with equal names

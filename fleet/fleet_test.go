@@ -111,14 +111,21 @@ func TestRead(t *testing.T) {
 			want: "gpu9 1; the documents of gpu1 count only where gpu9 has none, because that is the name of this machine now"},
 		"with its domain": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name = "gpu1.x" }).Scan(t), gpu1.Check(t)},
 			want: "gpu1.x 1 check; the documents of gpu1 count only where gpu1.x has none, because that is the name of this machine now"},
-		"under two hostnames at once": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu1.x", "gpu1" }).Scan(t), gpu1.Check(t), gpu1.GuestReport(t)},
+		"under two hostnames at once": {documents: [][]byte{with(gpu1, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu1.x", "gpu1" }).Scan(t), gpu1.Check(t),
+			gpu1.GuestReport(t)},
 			want: "gpu1 2 check guests; the documents of gpu1.x count only where gpu1 has none, because that is the name of this machine now"},
 		"a check under the hostname of before": {documents: [][]byte{gpu1.Check(t), with(later, func(n *fleettest.Node) { n.Name = "gpu1.x" }).Scan(t)},
 			want: "gpu1 0 check; gpu1.x 1"},
-		"with its domain, beside another one": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu1.x", "gpu1.x" }).Scan(t),
+		"with its domain, beside another one": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) {
+			n.Name, n.NovaHost = "gpu1.x",
+				"gpu1.x"
+		}).Scan(t),
 			with(later, func(n *fleettest.Node) { n.Name, n.NovaHost, n.ID = "gpu1.y", "gpu1.y", otherMachine }).Scan(t)},
 			want: "gpu1.x 1; gpu1.y 1; the documents of gpu1 count only where gpu1.x has none, because that is the name of this machine now"},
-		"two machines with one id and one name in Nova, in turns": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name, n.NovaHost = "gpu2", "gpu1" }).Scan(t),
+		"two machines with one id and one name in Nova, in turns": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) {
+			n.Name,
+				n.NovaHost = "gpu2", "gpu1"
+		}).Scan(t),
 			with(gpu1, func(n *fleettest.Node) { n.Time = n.Time.Add(2 * time.Hour) }).Scan(t)}, errs: []error{fleet.ErrSameNovaHost}},
 		"a cloned id": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name = "gpu2" }).Scan(t)}, want: "gpu1 2; gpu2 1"},
 		"one name in Nova, two ids": {documents: [][]byte{gpu1.Scan(t), with(later, func(n *fleettest.Node) { n.Name, n.NovaHost, n.ID = "b", "gpu1", otherMachine }).Scan(t)},

@@ -35,7 +35,8 @@ var (
 	ErrNoScan = host.WithHint(errors.New("no output of host scan is among the documents"),
 		host.Textf("on the compute node, run: %s > FILE", host.NewCommand("host scan").Flag("machine").Flag("o", "json").Elsewhere()))
 	// ErrSameNovaHost means that two nodes have one name in Nova.
-	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"), "compare the option host in nova.conf on both nodes; if both are one machine, remove the documents with its former hostname")
+	ErrSameNovaHost = host.WithHint(errors.New("two hosts have one name in Nova"),
+		"compare the option host in nova.conf on both nodes; if both are one machine, remove the documents with its former hostname")
 )
 
 // kinds are the kinds of documents that are read.

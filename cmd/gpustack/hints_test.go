@@ -251,7 +251,8 @@ func TestRepeats(t *testing.T) {
 		{"flavor create K4200:1 --os-cloud lab", undo, "undo 1"},
 		{"repair-migration --database=mysql://nova:secret@db/nova --apply", undo, "undo 1 --database URL"},
 		{"repair-migration --conf /etc/kolla/nova.conf --apply", undo, "undo 1 --conf /etc/kolla/nova.conf"},
-		{"nova explain --flavor f --conf compute=/c --conf controller=/etc/kolla/nova.conf", host.NewCommand("repair-migration"), "repair-migration --conf /etc/kolla/nova.conf"},
+		{"nova explain --flavor f --conf compute=/c --conf controller=/etc/kolla/nova.conf", host.NewCommand("repair-migration"),
+			"repair-migration --conf /etc/kolla/nova.conf"},
 		{"nova devices --conf all=copy.conf --conf /a,/b", host.NewCommand("repair-migration"), "repair-migration"},
 		{"nova check --conf compute=/etc/nova.conf", host.NewCommand("nova configure"), "nova configure"},
 	} {

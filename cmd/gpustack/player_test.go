@@ -268,7 +268,8 @@ func twoA100() string {
 	for i, address := range []string{"0000:17:00.0", "0000:31:00.0"} {
 		dir := "sys/bus/pci/devices/" + address
 		fmt.Fprintf(&links, "symlink %[1]s/driver -> ../../drivers/vfio-pci\nsymlink %[1]s/iommu_group -> ../../../../kernel/iommu_groups/%[2]d\n", dir, i)
-		for name, text := range map[string]string{"class": "0x030200", "vendor": "0x10de", "device": "0x20b5", "sriov_totalvfs": "16", "sriov_numvfs": "0", "numa_node": fmt.Sprint(i)} {
+		for name, text := range map[string]string{"class": "0x030200", "vendor": "0x10de", "device": "0x20b5", "sriov_totalvfs": "16", "sriov_numvfs": "0",
+			"numa_node": fmt.Sprint(i)} {
 			fmt.Fprintf(&files, "-- %s/%s --\n%s\n", dir, name, text)
 		}
 	}

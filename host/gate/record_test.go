@@ -162,7 +162,8 @@ func TestRestored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := hosttest.Lay(t, inState(t, "an interface that is up", false, pf))
-			_, err := gate.Permit(root, edit.Changes{{Name: machine.ContractFile, Before: test.before, After: test.after}}, steps.Made, gate.Allowed{Functions: test.allow})
+			_, err := gate.Permit(root, edit.Changes{{Name: machine.ContractFile, Before: test.before, After: test.after}}, steps.Made,
+				gate.Allowed{Functions: test.allow})
 			hosttest.Equal(t, test.want, fmt.Sprint(err))
 		})
 	}

@@ -177,7 +177,10 @@ func testPartSelected(t *testing.T, class pci.Class) {
 	for _, a := range s.All {
 		record.Functions = append(record.Functions, machine.Function{Address: a})
 	}
-	if of := gate.Leaves(devices, nil, gate.Records{}, gate.Records{Guests: &record}); !slices.EqualFunc(of, s.Leaving(devices), func(a, b gate.Leaving) bool { return a == b }) {
+	if of := gate.Leaves(devices, nil, gate.Records{}, gate.Records{Guests: &record}); !slices.EqualFunc(of, s.Leaving(devices), func(a,
+		b gate.Leaving) bool {
+		return a == b
+	}) {
 		t.Errorf("the record says %+v", of)
 	}
 }

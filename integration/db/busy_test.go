@@ -138,7 +138,8 @@ func TestBusyRows(t *testing.T) {
 	report := func(host string, ago time.Duration) []string {
 		return []string{"--guests", evidence.Write(t, evidence.Report(host, evidence.RunningFor(ago)))}
 	}
-	for address, restarted := range map[string]bool{"0000:01:00.0": true, "0000:02:00.0": true, "0000:03:00.0": false, "0000:05:00.0": false, "0000:09:00.0": false, "0000:0b:00.0": true} {
+	for address, restarted := range map[string]bool{"0000:01:00.0": true, "0000:02:00.0": true, "0000:03:00.0": false, "0000:05:00.0": false,
+		"0000:09:00.0": false, "0000:0b:00.0": true} {
 		o, _ := run(slices.Concat([]string{"--device", address, "--all"}, report("gpu1", 20*time.Minute), report("gpu2", 20*time.Minute))...)
 		for _, f := range o.Findings {
 			if f.Case == cleanup.CaseBusy && (f.Verdict == cleanup.Suspicious) != restarted {

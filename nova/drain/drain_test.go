@@ -510,7 +510,8 @@ func TestMigrations(t *testing.T) {
 	if diff := cmp.Diff(want, tasks); diff != "" || err != nil {
 		t.Errorf("%v, (-want +got):\n%s", err, diff)
 	}
-	if remedy := left.Tasks[4].Remedy.String(); !strings.HasSuffix(remedy, "where Nova refuses that, 'gpustack repair-migration --instance server2' shows what is left") {
+	if remedy := left.Tasks[4].Remedy.String(); !strings.HasSuffix(remedy,
+		"where Nova refuses that, 'gpustack repair-migration --instance server2' shows what is left") {
 		t.Errorf("%s", remedy)
 	}
 	if len(left.Ignored) != 1 || !strings.HasPrefix(left.Ignored[0], "server server8: evacuation 8 (accepted): unchanged since ") {

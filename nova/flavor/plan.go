@@ -233,7 +233,7 @@ func (o Options) fresh(p *Plan) State {
 // fixed returns an error for each wanted change that Nova's API does not support.
 func (o Options) fixed(f cloud.Flavor) error {
 	var errs []error
-	fixed := host.WithHint(ErrFixed, host.Textf("choose another --name, or delete the flavor with '%s' and create it again", host.NewCommand("flavor delete").Arg(f.Name)))
+	fixed := host.WithHint(ErrFixed, host.Textf("choose another --name, or create the flavor again after '%s'", host.NewCommand("flavor delete").Arg(f.Name)))
 	differs := func(what string, asked *int, is int, show func(int) string) {
 		if asked != nil && *asked != is {
 			errs = append(errs, fmt.Errorf("flavor %s: %s is %s and %w to %s", f.Name, what, show(is), fixed, show(*asked)))

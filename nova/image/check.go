@@ -72,7 +72,7 @@ func (c *checker) image() {
 		c.add(checkImage, host.Fail, text, "Nova cannot download it: guests fail", host.Textf("openstack image set --activate %s", c.Image.ID))
 	default:
 		c.add(checkImage, host.Fail, text, "Nova boots only from active images",
-			host.Textf("wait if it is being uploaded (openstack image show %s); otherwise delete it and create it with its data: openstack image create --disk-format FORMAT --container-format bare --file FILE NAME", c.Image.ID))
+			host.Textf("wait if it is being uploaded: openstack image show %s; otherwise delete it, and create it with its data", c.Image.ID))
 	}
 }
 

@@ -143,7 +143,8 @@ func TestCheck(t *testing.T) {
 			s.Newest = 95
 		}, "hw_machine_type=q35", "hw_firmware_type=uefi"), want: []string{
 			"warn bars: hw_maxphysaddr_mode is not set; A100 SXM4 80GB on host gpu1 has a memory region of 128 GiB", notWindows}},
-		"large regions on arm64": {seen: with(a100, "hw_architecture=aarch64"), want: []string{"n/a properties: not checked: hw_architecture", "n/a bars: the rules are for x86, and the image is for another architecture", notWindows}},
+		"large regions on arm64": {seen: with(a100, "hw_architecture=aarch64"), want: []string{"n/a properties: not checked: hw_architecture",
+			"n/a bars: the rules are for x86, and the image is for another architecture", notWindows}},
 		"large regions on another name of x86": {seen: with(a100, "architecture=AMD64", "hw_machine_type=q35", "hw_firmware_type=bios", "hw_maxphysaddr_mode=passthrough"), want: []string{
 			"n/a properties: not checked: architecture", "fail bars: hw_firmware_type is bios; A100 SXM4 80GB on host gpu1 has a memory region of 128 GiB", notWindows}},
 		"eight GPUs of 141 GB": {seen: with(func(s *image.Seen) {
@@ -190,12 +191,14 @@ func TestCheck(t *testing.T) {
 
 		"Windows": {purpose: image.ForWindows, seen: seen(), want: []string{unknownBARs,
 			"fail windows: os_type is not set", "warn windows: hw_disk_bus is not set", "warn windows: hw_vif_multiqueue_enabled is not set"}},
-		"Windows by its os_type": {seen: seen("os_type=Windows", "hw_disk_bus=ide", "hw_vif_model=e1000"), want: []string{"n/a properties: not checked: hw_vif_model", unknownBARs,
-			"warn windows: hw_disk_bus is ide", "warn windows: hw_vif_model is e1000", "warn windows: hw_vif_multiqueue_enabled is not set"}},
+		"Windows by its os_type": {seen: seen("os_type=Windows", "hw_disk_bus=ide", "hw_vif_model=e1000"),
+			want: []string{"n/a properties: not checked: hw_vif_model", unknownBARs,
+				"warn windows: hw_disk_bus is ide", "warn windows: hw_vif_model is e1000", "warn windows: hw_vif_multiqueue_enabled is not set"}},
 		"Windows with SCSI": {purpose: image.ForWindows, seen: seen("os_type=windows", "hw_disk_bus=scsi", "hw_vif_multiqueue_enabled=yes"), want: []string{unknownBARs,
 			"warn windows: hw_scsi_model is not set"}},
 		"Windows as needed": {purpose: image.ForWindows, seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:vif_multiqueue_enabled"] = "true" },
-			"os_type=windows", "hw_disk_bus=scsi", "hw_scsi_model=virtio-scsi", "hw_vif_model=virtio"), want: []string{"n/a properties: not checked: hw_scsi_model, hw_vif_model", unknownBARs}},
+			"os_type=windows", "hw_disk_bus=scsi", "hw_scsi_model=virtio-scsi", "hw_vif_model=virtio"),
+			want: []string{"n/a properties: not checked: hw_scsi_model, hw_vif_model", unknownBARs}},
 
 		"hidden from Linux": {seen: seen("img_hide_hypervisor_id=true"), want: []string{unknownBARs, notWindows, "warn hypervisor: the image has img_hide_hypervisor_id"}},
 		"hidden by the flavor": {seen: with(func(s *image.Seen) { s.Flavor.ExtraSpecs["hw:hide_hypervisor_id"] = "true" }),

@@ -455,7 +455,8 @@ func cases(t *testing.T) []testCase {
 			n.recordContainers(first, second)
 			n.dynamic()
 			n.files[unit] = "[Unit]\nConditionFileIsExecutable=/usr/sbin/gpustack\n"
-		}, "record", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, does not exist", "the next boot carries out no steps", "install -m 755 FILE /usr/sbin/gpustack"},
+		}, "record", host.Fail, "/usr/sbin/gpustack, which gpustack-boot.service starts, does not exist", "the next boot carries out no steps",
+			"install -m 755 FILE /usr/sbin/gpustack"},
 		{"spec of a boot that is missing", func(n *tree) { n.recordContainers(first, second); n.dynamic() },
 			"record", host.Fail, "/run/cdi/gpustack-gpu.json is missing", "do not get", "systemctl restart gpustack-boot.service"},
 		{"spec of a boot that is older than the record", func(n *tree) {

@@ -302,7 +302,8 @@ func imageCases(t *testing.T) []testCase {
 			n.adapter()
 			n.files["dev/infiniband/uverbs7"] = "c 231:199 666"
 			n.spec("etc/cdi/gpustack-hca.json", "gpustack.local/hca", map[string]string{"0000:0c:00.0": "/dev/infiniband/uverbs7"})
-		}, "devices", host.Fail, "names /dev/infiniband/uverbs7, but the node of 0000:0c:00.0 is /dev/infiniband/uverbs0", "another adapter", "gpustack container prepare writes the specs again"},
+		}, "devices", host.Fail, "names /dev/infiniband/uverbs7, but the node of 0000:0c:00.0 is /dev/infiniband/uverbs0", "another adapter",
+			"gpustack container prepare writes the specs again"},
 		{"adapter of a spec without RDMA device", func(n *tree) {
 			n.files["dev/infiniband/uverbs0"] = "c 231:192 666"
 			n.spec("run/cdi/hca.json", "gpustack.local/hca", map[string]string{"0000:0c:00.0": "/dev/infiniband/uverbs0"})

@@ -353,8 +353,12 @@ func cases(t *testing.T) []unhealthy {
 		{"functions", host.Fail, "bound to vfio-pci, recorded is its host driver mlx5_core", func(m *rdmacheck.Observed) { m.Devices[0].Driver = ptr("vfio-pci") }},
 		{"functions", host.Fail, "bound to mlx5_core instead of vfio-pci", func(m *rdmacheck.Observed) { m.Record.Value.Adapters[0].Whole = true }},
 		{"vfs", host.Fail, "has 1 virtual function, recorded are 2", func(m *rdmacheck.Observed) { m.Devices[0].SRIOV.NumVFs = ptr(1) }},
-		{"vfs", host.Fail, "2 VFs are more than its firmware allows (sriov_totalvfs is 1)", func(m *rdmacheck.Observed) { m.Devices[0].SRIOV = pci.SRIOV{TotalVFs: ptr(1), NumVFs: ptr(0)} }},
-		{"vfs", host.Fail, "its firmware shows no SR-IOV capability", func(m *rdmacheck.Observed) { m.Prepared, m.Devices[0].SRIOV = ptr(boot.Add(time.Hour)), pci.SRIOV{} }},
+		{"vfs", host.Fail, "2 VFs are more than its firmware allows (sriov_totalvfs is 1)",
+			func(m *rdmacheck.Observed) { m.Devices[0].SRIOV = pci.SRIOV{TotalVFs: ptr(1), NumVFs: ptr(0)} }},
+		{"vfs", host.Fail, "its firmware shows no SR-IOV capability", func(m *rdmacheck.Observed) {
+			m.Prepared, m.Devices[0].SRIOV = ptr(boot.Add(time.Hour)),
+				pci.SRIOV{}
+		}},
 		{"vfs", host.Fail, "0000:0c:00.1 is bound to mlx5_core instead of vfio-pci", func(m *rdmacheck.Observed) { m.Devices[1].Driver = ptr("mlx5_core") }},
 		{"vfs", host.Pass, "2 virtual functions", func(m *rdmacheck.Observed) { m.Devices[1].Driver = ptr("mlx5_vfio_pci") }}, // by libvirt, for a guest
 		{"vfs", host.Fail, "has product id 1018, recorded is 101c", func(m *rdmacheck.Observed) { m.Devices[1].ProductID = ptr(pci.ID(0x1018)) }},

@@ -80,5 +80,6 @@ ib_uverbs 1 0 - Live 0x0
 			t.Errorf("%s: %s %v", command, out, err)
 		}
 	}
-	hosttest.Equal(t, []string{"change or remove the limit in /etc/docker/daemon.json, then: systemctl daemon-reload && systemctl restart docker.service"}, limits())
+	hosttest.Equal(t, []string{"change or remove the limit in /etc/docker/daemon.json, then: systemctl daemon-reload && systemctl restart docker.service"},
+		limits())
 }

@@ -354,16 +354,19 @@ func TestLeaving(t *testing.T) {
 	}{
 		{"VFs with a route, removed", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, refused},
 		{"the same, allowed", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: one}, ""},
-		{"the same, allowed for the VF", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one, Allow: []pci.Address{vf}}, ""},
+		{"the same, allowed for the VF", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one,
+			Allow: []pci.Address{vf}}, ""},
 		{"the same, allowed before", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers, pf), rdmaprepare.Options{Remove: one}, ""},
 		{"VFs with a route, none", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recorded(rdma.ForContainers), rdmaprepare.Options{None: true}, refused},
 		{"VFs with a route, for guests", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForGuests}, refused},
 		{"VFs with a route, another number", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Add: one, VFs: 4}, refused},
 		{"VFs of others with a route, as many, removed", []hca{withVFs}, onVF, vfFiles + recorded(rdma.ForContainers), rdmaprepare.Options{Remove: one}, ""},
-		{"VFs with a route whose record is lost", []hca{withVFs}, onVF, vfFiles + booted(eth.address), rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers}, ""},
+		{"VFs with a route whose record is lost", []hca{withVFs}, onVF, vfFiles + booted(eth.address), rdmaprepare.Options{Add: one, VFs: 2,
+			Use: rdma.ForContainers}, ""},
 		{"VFs of others with a route, removed", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{Remove: one}, ""},
 		{"VFs of others with a route, none", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{None: true}, ""},
-		{"VFs that this boot has made, removed", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recordedAs(rdma.ForGuests, 2, "vfio-pci"), rdmaprepare.Options{Remove: one}, refused},
+		{"VFs that this boot has made, removed", []hca{withVFs}, onVF, vfFiles + booted(eth.address) + recordedAs(rdma.ForGuests, 2, "vfio-pci"),
+			rdmaprepare.Options{Remove: one}, refused},
 		{"VFs of others with a route, another number", []hca{withVFs}, onVF, vfFiles + recordedAs(rdma.ForContainers, 4, "mlx5_core"), rdmaprepare.Options{Add: one, VFs: 5}, refused},
 		{"VFs of others with a route, as many", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers}, refused},
 		{"the same, allowed", []hca{withVFs}, onVF, vfFiles, rdmaprepare.Options{Add: one, VFs: 2, Use: rdma.ForContainers, Allow: one}, ""},
@@ -467,7 +470,8 @@ func TestPermit(t *testing.T) {
 	used := infiniband()
 	used.vfs = 2
 	root := hosttest.Lay(t, machineOf([]hca{used, ethernet()}, "symlink sys/class/infiniband_verbs/uverbs3 -> ../../devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\n"+
-		"mkdir sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs3\n", "-- proc/7/comm --\nrping\n"+booted(used.address)))
+		"mkdir sys/devices/pci0000:00/0000:00:01.0/0000:0c:00.3/infiniband_verbs/uverbs3\nsymlink proc/7/fd/3 -> /dev/infiniband/uverbs3\n",
+		"-- proc/7/comm --\nrping\n"+booted(used.address)))
 	record := func(adapters ...rdma.Prepared) *edit.File {
 		text, err := rdma.Record{Schema: 1, Adapters: adapters}.Text()
 		hosttest.NoError(t, err)
